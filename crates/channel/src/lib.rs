@@ -30,13 +30,13 @@
 //! - **The peer belongs to the same user or to root**, as the kernel reports it, unless
 //!   [`Settings::users`] allows others.
 //! - **The peer is not trusted.** Values that it writes into shared memory are read once, into
-//!   private memory, and checked. Its memory is mapped only after a check of seals and size. It
-//!   cannot cause SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and
+//!   private memory, and checked. Its memory is mapped only after a check of seals and size. The
+//!   peer cannot cause SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and
 //!   [`Settings::deadline`]. Only [`Settings::trusts_peer`], at both ends, allows mechanisms for
 //!   which this does not hold.
-//! - **Death is noticed.** The first call after the peer closed the channel fails, and so does the
-//!   first that begins 0.1 ms after the peer died. It is unknown whether the peer received a
-//!   message that was sent before.
+//! - **Death is noticed.** The first call after the peer closed the channel fails. If the peer
+//!   died, the first call that begins at least 0.1 ms later fails. It is unknown whether the peer
+//!   received a message that was sent before.
 //! - **A fork copies an end.** The first process that uses a direction afterwards owns it; calls in
 //!   the others return [`Error::TakenOver`]. Each process closes its own copy, and the peer sees
 //!   the channel closed when no process can continue.
@@ -91,7 +91,7 @@ pub use shared::settings::Settings;
 pub use table::{ChannelTable, Choice, install};
 
 /// One end of a channel between two processes, for both directions. One thread at a time may use
-/// it, or one thread each of its halves.
+/// it, or one thread per half.
 #[derive(Debug)]
 pub struct Channel {
     sender: Sender,
@@ -112,12 +112,12 @@ impl Channel {
         Self::connect_over(socket::connect(path)?, settings)
     }
 
-    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one. From here
-    /// on the socket, with all its copies, belongs to the channel. The other end calls
+    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one. From this
+    /// call on, the socket and all its copies belong to the channel. The other end calls
     /// [`accept_over`](Self::accept_over).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Those of [`connect`](Self::connect).
     pub fn connect_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
         let socket = Socket::adopt(socket)?;
         closer::check()?;
@@ -128,7 +128,7 @@ impl Channel {
     /// The other end of [`connect_over`](Self::connect_over).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Those of [`connect`](Self::connect).
     pub fn accept_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
         let socket = Socket::adopt(socket)?;
         closer::check()?;
@@ -151,7 +151,7 @@ impl Channel {
     /// See [`Sender::send`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Sender::send`].
     pub fn send(&mut self, bytes: &[u8]) -> Result<Account, Error> {
         self.sender.send(bytes)
     }
@@ -159,7 +159,7 @@ impl Channel {
     /// See [`Sender::send_vectored`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Sender::send_vectored`].
     pub fn send_vectored(&mut self, parts: &[IoSlice<'_>]) -> Result<Account, Error> {
         self.sender.send_vectored(parts)
     }
@@ -167,7 +167,7 @@ impl Channel {
     /// See [`Sender::send_built`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Sender::send_built`].
     pub fn send_built(&mut self, building: Building) -> Result<Account, Error> {
         self.sender.send_built(building)
     }
@@ -175,7 +175,7 @@ impl Channel {
     /// See [`Sender::start_send`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Sender::start_send`].
     pub fn start_send<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Sending<'a>, Error> {
         self.sender.start_send(bytes)
     }
@@ -183,7 +183,7 @@ impl Channel {
     /// See [`Receiver::recv_into`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Receiver::recv_into`].
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
         self.receiver.recv_into(target)
     }
@@ -191,10 +191,10 @@ impl Channel {
     /// See [`Receiver::recv_into_exposed`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Receiver::recv_into_exposed`].
     ///
     /// # Safety
-    /// As there.
+    /// The obligations of [`Receiver::recv_into_exposed`].
     pub unsafe fn recv_into_exposed(&mut self, target: &mut [u8]) -> Result<Account, Error> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.receiver.recv_into_exposed(target) }
@@ -203,7 +203,7 @@ impl Channel {
     /// See [`Receiver::recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Receiver::recv`].
     pub fn recv(&mut self) -> Result<Buffer, Error> {
         self.receiver.recv()
     }
@@ -211,7 +211,7 @@ impl Channel {
     /// See [`Receiver::try_recv`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Receiver::try_recv`].
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
         self.receiver.try_recv()
     }
@@ -219,12 +219,13 @@ impl Channel {
     /// See [`Receiver::wait_length`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Receiver::wait_length`].
     pub fn wait_length(&mut self) -> Result<usize, Error> {
         self.receiver.wait_length()
     }
 
-    /// The process at the other end: that of the handshake, or a child of it that continues.
+    /// The process at the other end: the one that made the handshake, or its child that
+    /// continues.
     #[must_use]
     pub fn peer(&self) -> Identity {
         self.receiver.peer()
@@ -275,7 +276,7 @@ pub struct Listener {
     socket: OwnedFd,
     bound: Bound,
     life: Option<Life>,
-    /// The process that made it, and the number of forks noticed at the last accept.
+    /// The process that made the listener, and the number of forks noticed at the last accept.
     here: Here,
     forks: AtomicU64,
 }
@@ -290,12 +291,12 @@ impl Listener {
         Self::bind_for(path, &Users::Own)
     }
 
-    /// As [`bind`](Self::bind), for these users. If they are others than the calling user and root,
-    /// every process that reaches `path` may connect, and [`accept`](Self::accept) refuses all but
-    /// [`Settings::users`].
+    /// Like [`bind`](Self::bind), for these users. If they include others than the calling user
+    /// and root, every process that reaches `path` may connect, and [`accept`](Self::accept)
+    /// refuses all users except [`Settings::users`].
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Those of [`bind`](Self::bind).
     pub fn bind_for(path: &Path, users: &Users) -> Result<Self, Error> {
         let life = Some(Life::new()?);
         let (kind, backlog) = (SocketType::SEQPACKET, socket::BACKLOG);
@@ -308,10 +309,11 @@ impl Listener {
     /// the deadline.
     ///
     /// # Errors
-    /// As [`Channel::connect`]; [`Error::OtherUser`] if [`Settings::users`] does not allow the
-    /// peer's user; [`Error::Deadline`] if no process connects. The listener stays usable.
+    /// Those of [`Channel::connect`]; [`Error::OtherUser`] if [`Settings::users`] does not allow
+    /// the peer's user; [`Error::Deadline`] if no process connects. The listener stays usable.
     pub fn accept(&self, settings: &Settings) -> Result<Channel, Error> {
-        // Before a connection is accepted: each one is one more descriptor to close.
+        // This check is made before a connection is accepted, because each one is one more
+        // descriptor to close.
         closer::check()?;
         self.forks.store(fork::forks(), Relaxed);
         match socket::accept(&self.socket, settings.wait)? {

@@ -1,7 +1,7 @@
-//! The measured choices of mechanisms, as `haul.toml` has them.
+//! The measured choices of mechanisms, as in `haul.toml`.
 //!
-//! An unknown name, and a mechanism that is not available with a peer, are skipped. So no table can
-//! do more than make a transfer slower.
+//! An unknown name, and a mechanism that is not available with a peer, are skipped. So the worst
+//! effect of a table is a slower transfer.
 
 use std::sync::OnceLock;
 
@@ -15,10 +15,11 @@ pub struct ChannelTable {
     /// The largest share of a message, 0 to 1, to which the receiver may be expected to write if a
     /// message that was built in place is to be handed over and not copied.
     pub sealed_dirty_max: Option<f64>,
-    /// The largest message for which the choices were measured, in bytes; `None` for any. They
-    /// apply to messages of up to four times that.
+    /// The largest message for which the choices were measured, in bytes; `None` if they apply to
+    /// any size. Otherwise they apply to messages of up to four times this size.
     pub measured_max: Option<usize>,
-    /// Of the entries that fit, the one with the largest size applies; the last of several.
+    /// Of the entries that fit, the one with the largest size applies; if several have this size,
+    /// the last one applies.
     pub choices: Vec<Choice>,
 }
 
@@ -29,9 +30,11 @@ pub struct Choice {
     pub from: usize,
     /// The mechanism's name.
     pub mechanism: String,
-    /// Whether both ends must trust each other, or must not; `None` for either.
+    /// Whether the entry requires that both ends trust each other (true) or do not (false);
+    /// `None` for both cases.
     pub trusted: Option<bool>,
-    /// Whether each end must have a processor, or must not; `None` for either.
+    /// Whether the entry requires that each end has a processor (true) or does not (false);
+    /// `None` for both cases.
     pub idle: Option<bool>,
 }
 
@@ -69,8 +72,8 @@ impl ChannelTable {
 
 static INSTALLED: OnceLock<ChannelTable> = OnceLock::new();
 
-/// Makes `table` the one that all channels of this process use. The first call decides: later ones
-/// have no effect.
+/// Makes `table` the one that all channels of this process use. The first call decides; later
+/// calls have no effect.
 pub fn install(table: ChannelTable) {
     let _ = INSTALLED.set(table);
 }

@@ -1,5 +1,5 @@
-//! Channels leave no descriptors and no mappings behind. A separate test program, because it counts
-//! those of the process.
+//! Channels leave no descriptors and no mappings behind. This is a separate test program, because
+//! it counts those of the whole process.
 
 use std::fs;
 use std::path::Path;
@@ -64,7 +64,7 @@ fn peer() {
     while send(&mut channel, mechanism).is_ok() {}
 }
 
-/// A channel whose peer is killed.
+/// Uses a channel whose peer is killed.
 fn killed(mechanism: Mechanism) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");

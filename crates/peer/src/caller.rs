@@ -1,13 +1,13 @@
-//! Events that a peer shares, and how to signal them without waiting.
+//! Events that are shared with a peer, and how to signal them without waiting.
 //!
-//! An eventfd is one open file for both sides. A peer may fill its counter and clear O_NONBLOCK at
-//! any instant. So a check before a write(2) does not keep the write from waiting, and io_uring has
-//! the same race; the kernel refuses pwritev2(2) with RWF_NOWAIT for an eventfd. The signal that
-//! the kernel itself gives at the end of an asynchronous read (IOCB_FLAG_RESFD of io_submit(2))
-//! never waits: it adds one, or nothing if the counter is full, and it refuses a file that is not
-//! an eventfd. So a [`Caller`] reads zero bytes of /dev/null, which completes at once. A call takes
-//! 0.74 us; poll(2) and write(2) took 0.54. To wake a thread that writes, and may wait, takes the
-//! caller 4.9 us.
+//! An eventfd is one open file for both sides. A peer may fill its counter and clear O_NONBLOCK
+//! at any instant. So a check before a write(2) does not keep the write from waiting, and
+//! io_uring has the same race; the kernel refuses pwritev2(2) with RWF_NOWAIT for an eventfd. The
+//! signal that the kernel itself gives at the end of an asynchronous read (IOCB_FLAG_RESFD of
+//! io_submit(2)) never waits: it adds one, or nothing if the counter is full, and it refuses a
+//! file that is not an eventfd. So a [`Caller`] reads zero bytes of /dev/null, which completes at
+//! once. A call takes 0.74 us; poll(2) and write(2) took 0.54. The alternative, to wake a thread
+//! that writes and may wait, takes the caller 4.9 us.
 
 use std::fs::File;
 use std::io::{Error, Result};
@@ -18,7 +18,7 @@ use rustix::fd::OwnedFd;
 use super::descriptor::keep;
 use super::fork::Here;
 
-/// Calls between two collections of completed requests from the kernel.
+/// Number of calls between two collections of completed requests from the kernel.
 const CALLS: usize = 32;
 
 /// IOCB_CMD_PREAD and IOCB_FLAG_RESFD of linux/aio_abi.h.
@@ -48,28 +48,28 @@ const _: () = assert!(size_of::<Request>() == 64);
 /// struct io_event, whose fields are not read.
 type Over = [u64; 4];
 
-/// Whether a descriptor is an eventfd. Compares the whole text of the link, which begins with a
-/// slash for every file with a path. This calls no file system.
+/// Whether a descriptor is an eventfd. Compares the whole text of the link in `/proc`, which
+/// begins with a slash for every file with a path. This calls no file system.
 pub fn is_event(file: &OwnedFd) -> bool {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::readlink(path, Vec::new())
         .is_ok_and(|kind| kind.as_bytes() == b"anon_inode:[eventfd]")
 }
 
-/// Signals events that peers share. Each thread should have its own: calls of several threads by
-/// one value wait for each other.
+/// Signals events that are shared with peers. Each thread should have its own `Caller`, because
+/// calls of several threads with one value wait for each other.
 #[derive(Debug)]
 pub struct Caller {
     context: libc::c_ulong,
     nothing: OwnedFd,
-    /// The process that has the context: a child of fork does not have it.
+    /// The process that has the context. A child of fork does not have it.
     here: Here,
 }
 
 impl Caller {
     /// # Errors
-    /// The error of io_setup(2): the system has the maximum number of contexts (fs.aio-max-nr), or
-    /// a filter of system calls refuses it. Or the error of open(2) for /dev/null.
+    /// The error of io_setup(2): the system has the maximum number of contexts (fs.aio-max-nr),
+    /// or a filter refuses the system call. Or the error of open(2) for /dev/null.
     pub fn new() -> Result<Self> {
         let nothing = keep(File::open("/dev/null")?.into())?;
         let mut context: libc::c_ulong = 0;
@@ -93,7 +93,7 @@ impl Caller {
         };
         if self.submit(&request) == Err(libc::EAGAIN) {
             self.take_over();
-            // The call is lost if the kernel has no memory for it.
+            // The signal is lost if the kernel has no memory for the request.
             let _ = self.submit(&request);
         }
     }
@@ -121,7 +121,7 @@ impl Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         if self.here.is_here() {
-            // SAFETY: a context of this process, which nothing uses any more.
+            // SAFETY: a context of this process, which is not used after this.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
         }
     }
@@ -147,7 +147,7 @@ mod tests {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         (0..10 * CALLS).for_each(|_| caller.call(event.as_fd()));
         assert_eq!(count(&event), 10 * CALLS as u64);
-        // Full, and without O_NONBLOCK: a write would wait for ever.
+        // The event is full and without O_NONBLOCK, so a write would wait for ever.
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         (0..10 * CALLS).for_each(|_| caller.call(event.as_fd()));
         assert_eq!(count(&event), u64::MAX);

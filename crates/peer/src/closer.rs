@@ -17,9 +17,9 @@ use super::fork::Lock;
 /// The largest number of threads: enough even if some never end.
 const CLOSERS_MAX: usize = 16;
 
-/// The largest number of unclosed descriptors with which a new peer is met: those of one packet
-/// (253, SCM_MAX_FD of the kernel) and a few sockets; a quarter of the 1024 that a process may have
-/// by default.
+/// The largest number of unclosed descriptors with which a new peer is met. It has room for those
+/// of one packet (253, SCM_MAX_FD of the kernel) and a few sockets, and is a quarter of the 1024
+/// that a process may have by default.
 const HELD_MAX: usize = 256;
 
 static FILES: BackgroundCloser<OwnedFd> = BackgroundCloser::new(close_file);
@@ -38,8 +38,8 @@ pub fn check() -> Result<(), Error> {
 }
 
 fn close_file(file: OwnedFd) {
-    // With this the kernel drops a socket's unsent bytes, instead of waiting until they are sent.
-    // It fails for other files, and the peer, which shares the socket, can reset it.
+    // With this option the kernel drops a socket's unsent bytes, instead of waiting until they
+    // are sent. It fails for other files, and the peer, which shares the socket, can reset it.
     let _ = sockopt::set_socket_linger(&file, Some(Duration::ZERO));
     drop(file);
 }
@@ -51,13 +51,13 @@ struct BackgroundCloser<T: 'static> {
 
 struct State<T> {
     waiting: VecDeque<T>,
-    /// The number that are being closed.
+    /// The number of descriptors that are being closed.
     closing: usize,
     closers: usize,
 }
 
 impl<T> State<T> {
-    /// The number that are not closed yet.
+    /// The number of descriptors that are not closed yet.
     fn held(&self) -> usize {
         self.waiting.len() + self.closing
     }
@@ -82,7 +82,8 @@ impl<T: Send> BackgroundCloser<T> {
     }
 
     /// Starts one more thread if a descriptor waits. If no thread can be started, the descriptor
-    /// waits for a later call: one descriptor less is better than a call that never ends.
+    /// waits for a later call: to have one usable descriptor less is better than a call that
+    /// never ends.
     fn help(&'static self, state: &mut State<T>) {
         if state.waiting.is_empty() || state.closers == CLOSERS_MAX {
             return;
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// A hang is a failure, not a wait.
+    /// Waits until `is_so` returns true. If that takes too long, the test fails.
     fn soon(is_so: impl Fn() -> bool) {
         let start = std::time::Instant::now();
         while !is_so() {

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-/// The instant after `wait` from now; a hundred years from now if that exceeds the clock.
+/// The instant `wait` from now; a hundred years from now if the clock cannot represent it.
 pub fn after(wait: Duration) -> Instant {
     /// A hundred years.
     const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
     Instant::now() + wait.min(LONGEST)
 }
 
-/// The time limits of an operation: until the peer begins, and from there to the end; or that of a
-/// pause.
+/// The time limits of an operation, one until the peer begins and one from there to the end; or
+/// the time limit of a pause.
 #[derive(Clone, Copy)]
 pub struct Clock {
     start: Option<Instant>,
@@ -40,7 +40,7 @@ impl Clock {
         self.is_a_pause
     }
 
-    /// The start of the wait: now, if it had not started.
+    /// The start of the wait. If it had not started, it starts now.
     pub fn start(&mut self) -> Instant {
         *self.start.get_or_insert_with(Instant::now)
     }

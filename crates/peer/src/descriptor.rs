@@ -8,11 +8,11 @@
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, FdFlags};
 
-/// The first number behind standard input, output and error.
+/// The first number after standard input, output and error.
 const FIRST: RawFd = 3;
 
-/// Returns the same file by a number that is not 0, 1 or 2. Costs one system call, and only if
-/// standard input, output or error was closed.
+/// Returns a descriptor of the same file whose number is not 0, 1 or 2. Costs one system call,
+/// and only if standard input, output or error was closed.
 ///
 /// # Errors
 /// The error of fcntl(2), if the process may have no more descriptors. The file is closed then.
@@ -23,20 +23,20 @@ pub fn keep(made: OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(&made, FIRST)
 }
 
-/// As [`keep`], for a descriptor that was received without MSG_CMSG_CLOEXEC. From here on no
+/// Like [`keep`], for a descriptor that was received without MSG_CMSG_CLOEXEC. From now on no
 /// program that this process starts inherits it.
 ///
 /// # Errors
-/// As [`keep`], or the error of fcntl(2).
+/// Those of [`keep`], or the error of fcntl(2).
 pub fn keep_received(received: OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_setfd(&received, FdFlags::CLOEXEC)?;
     keep(received)
 }
 
-/// As [`keep`], for the result of a call that makes a descriptor.
+/// Like [`keep`], for the result of a call that makes a descriptor.
 ///
 /// # Errors
-/// The error of the call, or as [`keep`].
+/// The error of the call, or those of [`keep`].
 pub fn kept<E>(made: Result<OwnedFd, E>) -> Result<OwnedFd, E>
 where
     E: From<Errno>,

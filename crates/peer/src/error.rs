@@ -1,12 +1,12 @@
-//! The errors between this process and a peer, without texts: the crate that meets the peer adds
+//! The errors between this process and a peer, without texts. The crate that meets the peer adds
 //! the message and the remedy.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a peer could not be met, or a descriptor of it could not be used. The crates that report it
-/// match every variant, so it is exhaustive.
+/// Why a peer could not be met, or its descriptor could not be used. The crates that report this
+/// error match every variant, so the enum is exhaustive.
 #[derive(Debug)]
 pub enum Error {
     /// The Unix socket at this path could not be made, bound or connected.
@@ -38,14 +38,14 @@ pub enum Error {
         process: Option<i32>,
         /// Its user.
         user: u32,
-        /// Whether that number stands for all users without one in this user namespace.
+        /// Whether that number stands for all users that have no number in this user namespace.
         is_unknown: bool,
         /// The users that are allowed.
         allowed: Vec<u32>,
     },
     /// Memory that the peer handed over does not fulfil its contract.
     Memory {
-        /// The memory that came.
+        /// The memory that arrived.
         found: String,
         /// The contract.
         expected: &'static str,

@@ -9,22 +9,23 @@ use std::path::Path;
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, Mode, fstat, major, minor};
 
-/// The owner and the kind of the file at `path` (of a link itself, not of its target), if the file
-/// is [foreign](foreign_owner).
+/// The owner and the kind of the file at `path`, if the file is [foreign](foreign_owner). For a
+/// link, these are the link's own, not those of its target.
 ///
 /// # Errors
-/// There is no such file, or the system does not report its status.
+/// The file does not exist, or the system does not report its status.
 pub fn left_by_another(path: &Path) -> io::Result<Option<(u32, &'static str)>> {
     let status = rustix::fs::lstat(path)?;
     let kind = name_of(FileType::from_raw_mode(status.st_mode));
     Ok(foreign_owner(path, status.st_uid)?.map(|owner| (owner, kind)))
 }
 
-/// The owner of a file at `path`, if it is neither this user nor the folder's owner and others may
-/// put files into the folder, as in `/tmp`: another user may have put the file there to be written
-/// to, followed or waited for. The kernel has the same rule for links, FIFOs and files
-/// (`fs.protected_symlinks`, `protected_fifos` and `protected_regular`, proc_sys_fs(5)); this
-/// function also applies it where these settings are off.
+/// The owner of a file at `path`, if the owner is neither this user nor the folder's owner, and
+/// others may put files into the folder, as in `/tmp`. Another user may have put the file there
+/// so that this process writes to it, follows it or waits for it. The kernel has the same rule
+/// for links, FIFOs and files (`fs.protected_symlinks`, `protected_fifos` and
+/// `protected_regular`, proc_sys_fs(5)); this function also applies it where these settings are
+/// off.
 ///
 /// # Errors
 /// The system does not report the folder's status.
@@ -54,9 +55,9 @@ pub fn lock_holder(file: impl AsFd) -> String {
     }
 }
 
-/// The process that a table as `/proc/locks` names for a file: a number, the kind of lock, how it
-/// binds, what it is for, the process, and the file as `major:minor:inode`. One that only waits has
-/// an arrow before the kind.
+/// The process that a table like `/proc/locks` names for a file. A line has a number, the kind of
+/// lock, how it binds, what it is for, the process, and the file as `major:minor:inode`. A
+/// process that only waits has an arrow before the kind.
 fn holder(table: &str, (major, minor): (u32, u32), inode: u64) -> Option<i32> {
     let file = format!("{major:02x}:{minor:02x}:{inode}");
     let holds = |line: &str| {
@@ -88,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// A user that does not run this test.
+    /// A user other than the one that runs this test.
     const OTHER_USER: u32 = 54_321;
 
     #[test]

@@ -1,12 +1,13 @@
 //! What a fork leaves in the child: a copy of the memory, and only the thread that forked.
 //!
-//! In the child, a lock that another thread held stays locked for ever, a thread cannot be joined,
-//! and resources of the process, such as a permission, are missing. So the thread that forks takes
-//! every [`Lock`] and releases it in both processes; the child forgets a [`Thread`]; and a value
-//! that must know whether it is still in the process that made it keeps a [`Here`].
+//! In the child, a lock that another thread held stays locked for ever, a thread cannot be
+//! joined, and resources of the process, such as a permission, are missing. So the thread that
+//! forks takes every [`Lock`] and releases it in both processes, and the child forgets a
+//! [`Thread`]. A value that must know whether it is still in the process that made it keeps a
+//! [`Here`].
 //!
-//! Handlers of pthread_atfork(3) do this. They do not notice a fork by the system call itself,
-//! without the C library.
+//! Handlers of pthread_atfork(3) do this. The handlers do not notice a fork by the system call
+//! itself, without the C library.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicBool;
@@ -41,7 +42,7 @@ impl Here {
         self.0
     }
 
-    /// The process of this number.
+    /// The process with this number.
     pub fn of(number: u64) -> Self {
         Self(number)
     }
@@ -103,7 +104,7 @@ impl<T> Drop for Thread<T> {
     }
 }
 
-/// A lock of the whole process. It is free in a child of fork, even if another thread held it.
+/// A lock for the whole process. It is free in a child of fork, even if another thread held it.
 pub struct Lock<T: 'static> {
     state: Mutex<T>,
     held: Held<T>,
@@ -113,7 +114,7 @@ pub struct Lock<T: 'static> {
 }
 
 impl<T: Send> Lock<T> {
-    /// A lock around `state`, which `renew` turns into a child's.
+    /// A lock around `state`, which `renew` turns into the state of a child.
     pub const fn new(state: T, renew: fn(&mut T)) -> Self {
         let is_listed = AtomicBool::new(false);
         Self { state: Mutex::new(state), held: Held::new(), is_listed, renew }
@@ -153,12 +154,12 @@ impl<T: Send> Across for Lock<T> {
     }
 }
 
-/// The guard of a lock, between the handlers of one fork. Only the thread with the lock accesses
-/// it.
+/// The guard of a lock, between the handlers of one fork. Only the thread that holds the lock
+/// accesses the guard.
 struct Held<T: 'static>(UnsafeCell<Option<MutexGuard<'static, T>>>);
 
-// SAFETY: the thread that has taken the lock of this guard writes and reads it, and so does its
-// copy, the only thread of a child.
+// SAFETY: a guard is written and read only by the thread that has taken its lock, or by that
+// thread's copy, the only thread of a child.
 unsafe impl<T: Send> Sync for Held<T> {}
 
 impl<T> Held<T> {
@@ -167,7 +168,7 @@ impl<T> Held<T> {
     }
 
     fn put(&self, guard: MutexGuard<'static, T>) {
-        // SAFETY: the caller has the lock, so no other thread is here.
+        // SAFETY: the caller holds the lock, so no other thread is here.
         let slot = unsafe { &mut *self.0.get() };
         *slot = Some(guard);
     }
@@ -179,7 +180,7 @@ impl<T> Held<T> {
     }
 }
 
-/// Installs the handlers. Without memory for them, forks are not noticed.
+/// Installs the handlers. If there is no memory for them, forks are not noticed.
 fn notice() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -215,9 +216,9 @@ mod tests {
 
     static COUNT: Lock<u64> = Lock::new(1, |count| *count += 10);
 
-    /// Whether this process runs one test alone, which may then fork: a child has a copy of every
-    /// descriptor, and other tests would wait until theirs are closed. If not, runs the test in
-    /// such a process.
+    /// Whether this process runs only one test, which may then fork. A child has a copy of every
+    /// descriptor, so other tests would wait until the copies of theirs are closed. If the
+    /// process runs several tests, runs this test in a separate process.
     fn is_alone(test: &str) -> bool {
         const ROLE: &str = "HAUL_FORK_TEST";
         if std::env::var_os(ROLE).is_some() {
@@ -243,7 +244,7 @@ mod tests {
             }
             child => {
                 let mut status = 0;
-                // SAFETY: waits for a child of this process alone.
+                // SAFETY: only waits for a child of this process.
                 assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
                 assert!(libc::WIFEXITED(status), "killed by {}", libc::WTERMSIG(status));
                 libc::WEXITSTATUS(status)

@@ -1,13 +1,13 @@
-//! The memory of a virtual machine, or of a process that behaves like one: the second contract
-//! under which a peer's memory is mapped.
+//! The memory of a virtual machine, or of a process that behaves like one. It has the second of
+//! the two contracts under which a peer's memory is mapped.
 //!
 //! The first contract, [`Sealed`](super::memory::Sealed), requires a size that cannot change. A
-//! guest's memory is not sealed, so here:
+//! guest's memory is not sealed, so this contract has other rules:
 //!
-//! - Files are memory files, or files of a file system whose pages the kernel alone provides:
-//!   tmpfs, hugetlbfs, or a local disk. An access to a page that another process or machine serves
-//!   (FUSE, NFS, 9P) could wait for ever. The kernel reports the file system; a guest's owner
-//!   cannot mount one of a local disk.
+//! - Files are memory files, or files of a file system for which only the kernel provides the
+//!   pages: tmpfs, hugetlbfs, or a local disk. An access to a page that another process or
+//!   machine serves (FUSE, NFS, 9P) could wait for ever. The kernel reports the file system; a
+//!   guest's owner cannot mount a file system of a local disk.
 //! - A region must be inside its file when it is mapped. If the file is truncated later, an access
 //!   reads zeros, and [`is_broken`](Guest::is_broken) returns true from then on: see
 //!   [`haul_heap::guard`].
@@ -41,19 +41,19 @@ pub struct Described {
 /// The largest sum of all regions: 1 TiB, so that the address space has room for them.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// The largest number of regions: as many as vhost-user's messages carry descriptors for, and as
-/// there are memory slots.
+/// The largest number of regions: the number of descriptors that vhost-user's messages can carry,
+/// and of memory slots.
 pub const REGIONS_MAX: usize = 32;
 
 /// The files that a guest's memory may be in, for messages.
 const EXPECTED: &str = "a memory file (memfd), or a file of tmpfs, hugetlbfs or a local disk";
 
-/// The kind of a file system, by the provider of its pages.
+/// The kind of a file system: which side provides its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileSystem {
     /// Its pages are memory, without a disk.
     Memory,
-    /// Its pages are memory that the kernel writes to a disk of this machine.
+    /// Its pages are memory, which the kernel writes to a disk of this machine.
     Disk(&'static str),
     /// Another process or machine provides its pages.
     Served(&'static str),
@@ -61,11 +61,12 @@ enum FileSystem {
 }
 
 impl FileSystem {
-    /// The kind of a file system by its number in linux/magic.h. ZFS and others without a line
-    /// there have numbers from their own sources. A writable file of an overlay is in its upper
-    /// folder, which is never served by another process: see the kernel's `ovl_mount_dir_check`.
+    /// The kind of a file system by its number in linux/magic.h. For ZFS and other file systems
+    /// that are missing there, the numbers are from their sources. A writable file of an overlay
+    /// is in its upper folder, which is never served by another process: see the kernel's
+    /// `ovl_mount_dir_check`.
     fn of(number: u64) -> Self {
-        // A number of 32 bits, which some machines sign-extend.
+        // The number has 32 bits, and some machines sign-extend it.
         match number & 0xffff_ffff {
             0x0102_1994 | 0x9584_58f6 | 0x8584_58f6 => Self::Memory,
             0xef53 => Self::Disk("ext4"),
@@ -91,7 +92,7 @@ impl FileSystem {
     }
 }
 
-/// The text of a refusal of memory.
+/// The text for memory that was refused.
 pub fn said(error: &Error) -> String {
     match error {
         Error::Memory { found, expected } => format!("{found}; {expected} is expected"),
@@ -100,7 +101,7 @@ pub fn said(error: &Error) -> String {
     }
 }
 
-/// A mapped region. The mapping may begin before it, at a page of the file.
+/// A mapped region. The mapping may begin before the region, at a page boundary of the file.
 #[derive(Debug)]
 struct Mapped {
     described: Described,
@@ -137,7 +138,7 @@ impl Mapped {
             let found = format!("a region of {bytes} B at {offset} of {} B", status.st_size);
             return refuse(found, "a region inside its file");
         }
-        // For hugetlbfs, the size of its pages.
+        // For hugetlbfs, the block size is the size of its pages.
         let page = match system {
             FileSystem::Memory => u64::try_from(status.st_blksize).unwrap_or(0).max(4096),
             _ => rustix::param::page_size() as u64,
@@ -156,7 +157,7 @@ impl Mapped {
                 return Err(error);
             }
         };
-        // SAFETY: `before` is below a page, and the mapping has one at least.
+        // SAFETY: `before` is less than a page, and the mapping has at least one page.
         let first = unsafe { start.add(before as usize) };
         Ok(Self { described, system, first, guard, start, mapped_bytes: length })
     }
@@ -164,13 +165,13 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // First, so that the guard does not map zeros over a later mapping of other code.
+        // The guard ends first, so that it does not map zeros over a later mapping of other code.
         self.guard = None;
         memory::unmap(self.start, self.mapped_bytes);
     }
 }
 
-/// All memory of a guest, mapped.
+/// The whole memory of a guest, mapped.
 #[derive(Debug, Default)]
 pub struct Guest {
     regions: Vec<Mapped>,
@@ -182,12 +183,12 @@ unsafe impl Send for Guest {}
 // SAFETY: as above.
 unsafe impl Sync for Guest {}
 
-/// The region of the last lookup: most lookups find the next address in it.
+/// The region of the last lookup. Most lookups find the next address in the same region.
 #[derive(Clone, Copy, Debug)]
 pub struct Cached {
     start: u64,
     bytes: u64,
-    /// The address here of the region's first byte.
+    /// The address of the region's first byte in this process.
     first: NonNull<u8>,
 }
 
@@ -232,13 +233,13 @@ impl Guest {
         Ok(Self { regions: mapped.collect::<Result<_, _>>()? })
     }
 
-    /// Whether a page of it was missing when it was accessed.
+    /// Whether a page of the memory was missing when it was accessed.
     #[inline]
     pub fn is_broken(&self) -> bool {
         self.regions.iter().any(|region| region.guard.as_ref().is_some_and(Guard::is_broken))
     }
 
-    /// Why accesses to this memory may be slow, if they may.
+    /// The reason why accesses to this memory may be slow; `None` if they are not.
     pub fn slow(&self) -> Option<String> {
         self.regions.iter().find_map(|region| match region.system {
             FileSystem::Disk(name) => Some(format!(
@@ -250,8 +251,8 @@ impl Guest {
         })
     }
 
-    /// The address here of `bytes` bytes at an address of the guest, if all of them are in one
-    /// region.
+    /// The address in this process of `bytes` bytes at an address of the guest, if all bytes are
+    /// in one region.
     #[inline(always)]
     pub fn at(&self, cached: &mut Cached, guest: u64, bytes: u64) -> Option<NonNull<u8>> {
         let offset = guest.wrapping_sub(cached.start);
@@ -268,8 +269,8 @@ impl Guest {
         (bytes <= here).then_some(at)
     }
 
-    /// The address here of an address of the guest, and the number of bytes from there on in its
-    /// region.
+    /// The address in this process of an address of the guest, and the number of bytes from there
+    /// to the end of the region.
     pub fn part(&self, cached: &mut Cached, guest: u64) -> Option<(NonNull<u8>, u64)> {
         let is_in =
             |region: &&Mapped| guest.wrapping_sub(region.described.guest) < region.described.bytes;
@@ -281,8 +282,8 @@ impl Guest {
         Some((unsafe { region.first.add(offset as usize) }, bytes - offset))
     }
 
-    /// The address here of `bytes` bytes at an address of the peer's process, if all of them are in
-    /// one region and the address is a multiple of `align`.
+    /// The address in this process of `bytes` bytes at an address of the peer's process, if all
+    /// bytes are in one region and the address is a multiple of `align`.
     pub fn at_peer(&self, peer: u64, bytes: u64, align: usize) -> Option<NonNull<u8>> {
         self.regions.iter().find_map(|region| {
             let offset = peer.wrapping_sub(region.described.peer);
@@ -382,7 +383,7 @@ mod tests {
         for (number, expected) in [
             (0x0102_1994, FileSystem::Memory),
             (0x9584_58f6, FileSystem::Memory),
-            // Sign-extended, as on some machines.
+            // A sign-extended number, as on some machines.
             (0xffff_ffff_9584_58f6, FileSystem::Memory),
             (0xef53, FileSystem::Disk("ext4")),
             (0x6573_5546, FileSystem::Served("FUSE")),
@@ -394,7 +395,7 @@ mod tests {
         let bytes = 1 << 16;
         let memory = Guest::map(&[(region(0, bytes, 0), file(bytes))]).unwrap();
         assert_eq!(memory.slow(), None);
-        // A file of the kernel's own, without a size, and of none of these file systems.
+        // A file of the kernel, without a size, in none of these file systems.
         let other = std::fs::File::open("/proc/self/maps").unwrap();
         let refused = Guest::map(&[(region(0, 16, 0), other)]).unwrap_err();
         assert!(said(&refused).contains("of type 0x9fa0; a memory file (memfd)"), "{refused:?}");

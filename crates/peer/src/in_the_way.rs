@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::foreign::lock_holder;
 use rustix::fd::AsFd;
 
-/// The file that is in the way. It is the inner error of an [`io::Error`] of kind
+/// The file that is in the way. This is the inner error of an [`io::Error`] of kind
 /// [`AddrInUse`](io::ErrorKind::AddrInUse).
 #[derive(Debug)]
 pub struct InTheWay {
@@ -27,13 +27,13 @@ impl fmt::Display for InTheWay {
 impl std::error::Error for InTheWay {}
 
 impl InTheWay {
-    /// Wraps it in an [`io::Error`].
+    /// Wraps this in an [`io::Error`].
     pub fn into_reason(self) -> io::Error {
         io::Error::new(io::ErrorKind::AddrInUse, self)
     }
 
-    /// Describes the file at the path of a socket: a socket that processes may have, or another
-    /// file.
+    /// Describes the file at the path of a socket: a socket that a process may still have, or
+    /// another file.
     pub fn of_socket(path: &Path) -> Self {
         let Ok(status) = fs::symlink_metadata(path) else {
             let remedy = "try again, or name another path";
@@ -52,7 +52,7 @@ impl InTheWay {
         Self::of_owner(&what, status.uid())
     }
 
-    /// Describes a socket that no process has any more and that this process may not remove.
+    /// Describes a socket that no process has open and that this process may not remove.
     pub fn of_abandoned(path: &Path, reason: io::Error) -> Self {
         let Ok(status) = fs::symlink_metadata(path) else { return Self::of_socket(path) };
         let what = format!("no process has the socket, but it cannot be removed ({reason}): it is");

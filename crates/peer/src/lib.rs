@@ -1,4 +1,4 @@
-//! How haul meets another process: sockets, descriptors, identity, death and shared memory.
+//! Communication with another process: sockets, descriptors, identity, death and shared memory.
 //!
 //! `haul-channel` and `haul-forward` use this crate. Its interface is for them alone and may change
 //! with any version: a program should depend on `haul`.
@@ -10,7 +10,7 @@
 //! - `descriptor`: descriptors that this library keeps;
 //! - `error`: errors, to which each user of this crate adds its own text;
 //! - `life`: whether another process still has a copy of a value;
-//! - `caller`: events that a peer shares, signalled without waiting;
+//! - `caller`: events that are shared with a peer, signalled without waiting;
 //! - `deadline`: time limits;
 //! - `closer`: descriptors whose closing a peer may delay;
 //! - `received`: descriptors that a peer handed over;
@@ -19,7 +19,7 @@
 //! - `listening`: the path of a listener;
 //! - `users`: the users whose processes may be at the other end;
 //! - `process`: the process at the other end: its identity, and whether it lives;
-//! - `reach`: memory of another process, read and written;
+//! - `reach`: reads and writes the memory of another process;
 //! - `poller`: the descriptor that an event loop polls;
 //! - `memory`: memory files, and the contract under which a peer's file is mapped;
 //! - `region`: mapped memory that is shared with a peer;

@@ -1,8 +1,8 @@
 //! Whether another process still has a copy of a value that a fork made.
 //!
-//! A value that several processes may have keeps a [`Life`], a separate descriptor. When a process
-//! drops its copy, the kernel shows whether other copies remain: a set of epoll(7) contains a file
-//! as long as any process has it open.
+//! A value that several processes may have keeps a [`Life`], a separate descriptor. When a
+//! process drops its copy, the kernel shows whether other copies remain: a set of epoll(7)
+//! contains a file as long as any process has the file open.
 
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -18,7 +18,7 @@ use super::fork::{self, Here};
 pub struct Life {
     /// A descriptor that is always readable.
     file: OwnedFd,
-    /// The process that made it, and the number of forks noticed by then.
+    /// The process that made it, and the number of forks that had been noticed then.
     here: Here,
     forks: u64,
 }
@@ -34,8 +34,8 @@ impl Life {
         Ok(Self { file, here, forks })
     }
 
-    /// Ends this copy and returns whether it was the last one. If the check fails for lack of a
-    /// descriptor, it counts as not the last. Costs nothing without a fork, otherwise some system
+    /// Ends this copy and returns whether it was the last one. If the check fails because no
+    /// descriptor is free, returns false. Costs nothing without a fork, otherwise some system
     /// calls.
     pub fn was_last(self) -> bool {
         if self.here.is_here() && self.forks == fork::forks() {
@@ -44,7 +44,7 @@ impl Life {
         self.leave_and_check().unwrap_or(false)
     }
 
-    /// Closes this copy and returns whether there are no others.
+    /// Closes this copy and returns whether no others exist.
     fn leave_and_check(self) -> Result<bool, Errno> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&set, &self.file, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;

@@ -1,5 +1,6 @@
-//! The path of a listener: bound, and removed again. A process that is killed leaves its socket
-//! there, without a listener. The next process detects that and replaces it.
+//! The path of a listener: how it is bound, and removed again. A process that is killed leaves
+//! its socket at the path, without a listener. The next process detects that and replaces the
+//! socket.
 
 use std::fs;
 use std::io;
@@ -17,8 +18,8 @@ use super::error::Error;
 use super::in_the_way::InTheWay;
 use super::socket::{self, at};
 
-/// Tries to lock a folder, and the time between two: half a second in all, a thousand times as long
-/// as a process holds the lock.
+/// The number of attempts to lock a folder, and the time between two attempts. Together they take
+/// half a second, a thousand times as long as a process holds the lock.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -35,7 +36,8 @@ impl Bound {
         Self { path: path.into(), socket: inode(path) }
     }
 
-    /// Sets the mode of the socket. An error if another file, such as a link, is at the path now.
+    /// Sets the mode of the socket. It is an error if another file, such as a link, is at the
+    /// path now.
     fn set_mode(&self, mode: Mode) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(&self.path, flags, Mode::empty())?;
@@ -43,12 +45,12 @@ impl Bound {
         if self.socket != Some((status.st_dev, status.st_ino)) {
             return Err(Errno::STALE);
         }
-        // For such a descriptor the mode can only be changed by a path.
+        // For such a descriptor the mode can only be changed through a path.
         rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)
     }
 
-    /// Removes the path, unless another socket is there now. While the own socket is open, no other
-    /// has its inode.
+    /// Removes the path, unless it leads to another socket now. While the own socket is open, no
+    /// other socket has its inode.
     pub fn remove(&self) {
         if self.socket.is_some() && inode(&self.path) == self.socket {
             // An error is ignored: the file may just have been removed.
@@ -74,7 +76,8 @@ pub fn listen(
     let socket = socket::new_socket(path, kind)?;
     let own = Mode::RUSR | Mode::WUSR;
     let all = own | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
-    // The file gets the socket's own mode, so there is no instant at which other users may connect.
+    // The file that bind() makes gets the socket's mode, so there is no instant at which other
+    // users may connect.
     rustix::fs::fchmod(&socket, if is_for_all { all } else { own })
         .map_err(|reason| at("protect", path)(reason.into()))?;
     let bound = take(path, &address, &socket).map_err(at("bind", path))?;
@@ -92,9 +95,9 @@ pub fn listen(
     }
 }
 
-/// Binds the socket, and replaces a socket that no process has any more. The folder is locked: of
-/// two processes that find a socket abandoned, the second does not remove the socket of the first,
-/// and no process finds one that is about to be bound. Without the lock nothing is replaced.
+/// Binds the socket, and replaces a socket that no process has open. The folder is locked. So if
+/// two processes find a socket abandoned, the second one does not remove the socket of the first,
+/// and no process finds a socket that is about to be bound. Without the lock nothing is replaced.
 fn take(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> io::Result<Bound> {
     let lock = lock_folder(path);
     let bind = || rustix::net::bind(socket, address);
@@ -118,9 +121,9 @@ fn take(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> io::Result<B
     Ok(Bound::of(path))
 }
 
-/// Whether a socket is there that no process has. The probe connects with another type of socket,
-/// so that a listener does not notice: the kernel refuses the type if a process has the socket, and
-/// the connection if none does.
+/// Whether the path leads to a socket that no process has open. The probe connects with another
+/// type of socket, so that a listener does not notice it. The kernel refuses the type if a
+/// process has the socket open, and the connection if no process does.
 fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> bool {
     if !fs::symlink_metadata(path).is_ok_and(|status| status.file_type().is_socket()) {
         return false;
@@ -130,14 +133,14 @@ fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> bool {
     probe.is_ok_and(|probe| rustix::net::connect(&probe, address) == Err(Errno::CONNREFUSED))
 }
 
-/// A lock of a folder. It is released when this is dropped, not only when the descriptor is closed:
-/// a child that another thread forked meanwhile has a copy of the descriptor.
+/// A lock of a folder. It is released when this is dropped, not only when the descriptor is
+/// closed, because a child that another thread forked meanwhile has a copy of the descriptor.
 #[derive(Debug)]
 struct Locked(OwnedFd);
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Cannot fail for a locked file.
+        // This cannot fail for a locked file.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -217,8 +220,8 @@ mod tests {
         lock_folder(&path).unwrap();
     }
 
-    /// If many listeners find the socket abandoned at once, one of them gets the path, and it can
-    /// be connected to.
+    /// If many listeners find the socket abandoned at once, one of them gets the path, and
+    /// clients can connect to it.
     #[test]
     fn one_of_many_concurrent_listeners_gets_path() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! Memory files: how they are made, and how a peer's are mapped under a contract.
+//! Memory files: how they are made, and how a peer's file is mapped under a contract.
 //!
 //! A mapping of a file that shrinks kills its reader with SIGBUS. So a peer's file is only mapped
 //! under a contract that excludes this; the caller names the contract. A peer can still punch
-//! holes; an access to one is caught ([`guarded`]). [`Sealed`] is the contract of a peer that seals
-//! its memory: seals and size are checked before the file is mapped, and pages are allocated before
-//! they are accessed. The contract of a virtual machine's memory, which is not sealed, is in
-//! [`guest`](super::guest).
+//! holes; an access to a hole is caught ([`guarded`]). [`Sealed`] is the contract of a peer that
+//! seals its memory: seals and size are checked before the file is mapped, and pages are
+//! allocated before they are accessed. The contract of a virtual machine's memory, which is not
+//! sealed, is in [`guest`](super::guest).
 
 use std::ffi::CStr;
 use std::io;
@@ -29,7 +29,8 @@ pub enum Sealed {
     /// The size is sealed, and all pages are allocated: memory that is handed over unsealed. The
     /// receiving process may add seals.
     Handover,
-    /// Size and bytes are sealed, and all pages are allocated: no process can ever write to it.
+    /// Size and bytes are sealed, and all pages are allocated: no process can ever write to the
+    /// memory.
     Bytes,
 }
 
@@ -80,7 +81,7 @@ pub fn file_bytes_max() -> u64 {
 }
 
 /// Sets the size of a memory file. Refuses a size over the limit, for which the kernel would end
-/// the process by a signal, SIGXFSZ.
+/// the process with SIGXFSZ.
 fn size(file: &OwnedFd, size_bytes: usize) -> Result<(), Error> {
     let limit = file_bytes_max();
     if size_bytes as u64 > limit {
@@ -109,18 +110,18 @@ pub fn create_filled(size_bytes: usize, is_huge: bool) -> Result<OwnedFd, Error>
     Ok(file)
 }
 
-/// Bytes whose pages one call allocates: about 1 ms. Kernels up to the 6.1 of Debian 12 free all
-/// pages of a call that a signal interrupts, so that one call for a large message would never end
-/// in a program with a timer. An interrupted piece is tried again with half the size, down to a
-/// page, so that a timer of any rate cannot block it.
+/// The number of bytes whose pages one call allocates, in about 1 ms. Kernels up to the 6.1 of
+/// Debian 12 free all pages of a call that a signal interrupts. So in a program with a timer, the
+/// allocation of a large message in one call would never end. An interrupted piece is tried again
+/// with half the size, down to a page, so that a timer of any rate cannot block it.
 const RESERVE_BYTES: usize = 4 << 20;
 
 /// The smallest page of this architecture's processors.
 pub const PAGE_BYTES: usize = 4096;
 
 /// Guards a mapping of a file whose pages have `page_bytes`: an access to a page that a peer
-/// removed does not raise a signal, and the guard records it. The caller must drop the guard before
-/// the mapping.
+/// removed does not raise a signal, but the guard records it. The caller must drop the guard
+/// before the mapping.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -168,8 +169,8 @@ pub fn is_sealed(file: impl AsFd, contract: Sealed) -> bool {
 /// [`Error::Memory`], [`Error::System`].
 pub fn check(file: BorrowedFd<'_>, size_bytes: usize, contract: Sealed) -> Result<(), Error> {
     let refuse = |found: String, expected| Err(Error::Memory { found, expected });
-    // The seals first, because a size that is read before the seal may be outdated. And a file
-    // without seals may be of the peer's own file system, which may never answer.
+    // The seals are read first, because a size that is read before the seal may be outdated. And
+    // a file without seals may be in the peer's own file system, which may never answer.
     let Ok(found) = rustix::fs::fcntl_get_seals(file) else {
         return refuse("a descriptor that cannot be sealed".into(), "a memory file");
     };
@@ -188,7 +189,7 @@ pub fn check(file: BorrowedFd<'_>, size_bytes: usize, contract: Sealed) -> Resul
     if status.st_size as u64 != size_bytes as u64 {
         return refuse(format!("memory of {} B", status.st_size), "the size that was agreed on");
     }
-    // In memory that cannot be written any more, a missing page can never be allocated, so an
+    // In memory that can no longer be written to, a missing page can never be allocated, so an
     // access might fail. And memory that is handed over must be complete.
     let blocks = status.st_blocks as u64;
     if contract.has_all_pages() && blocks * BLOCK_BYTES < size_bytes as u64 {
@@ -198,8 +199,8 @@ pub fn check(file: BorrowedFd<'_>, size_bytes: usize, contract: Sealed) -> Resul
 }
 
 /// Allocates every page of mapped, sealed memory before it is accessed, because the blocks that
-/// [`check`] counted may be behind its end. With strict overcommit an access can fail, which would
-/// be SIGBUS. Otherwise it cannot, and this does nothing.
+/// [`check`] counted may be behind its end. With strict overcommit an access to a hole can fail,
+/// which would be SIGBUS. Otherwise it cannot fail, and this does nothing.
 ///
 /// # Errors
 /// [`Error::Memory`].
@@ -235,7 +236,7 @@ pub fn map_file(
     map_file_at(0, file, size_bytes, protection, flags)
 }
 
-/// As [`map_file`], at this address if it is unmapped. The flags must not replace existing
+/// Like [`map_file`], at this address if it is unmapped. The flags must not replace existing
 /// mappings.
 pub fn map_file_at(
     address: usize,
@@ -247,7 +248,7 @@ pub fn map_file_at(
     map(address, file, (0, size_bytes), protection, flags)
 }
 
-/// Maps a part of such a file, shared, from a page on.
+/// Maps a part of such a file, shared, from a page boundary on.
 pub fn map_part(
     file: BorrowedFd<'_>,
     offset: usize,
@@ -290,7 +291,7 @@ pub fn map_aligned(
             // SAFETY: advice about a mapping that was just made does not change its content.
             let advice =
                 unsafe { rustix::mm::madvise(base.cast(), size_bytes, Advice::LinuxHugepage) };
-            // Kernels without transparent huge pages refuse; then small pages suffice.
+            // Kernels without transparent huge pages refuse the advice; then small pages suffice.
             let _ = advice;
         }
         Err(_) => unmap_part(free, whole),
@@ -303,7 +304,7 @@ pub fn map_aligned(
 }
 
 /// Populates the page table of a mapping, so that no later access faults. Kernels before 5.14
-/// cannot; then the accesses do it.
+/// cannot do this; then the accesses populate it.
 pub fn populate_to_write(base: NonNull<u8>, size_bytes: usize) {
     let advice = Advice::LinuxPopulateWrite;
     // SAFETY: populates pages of a mapping of this size that the caller has, and does not change
@@ -329,7 +330,7 @@ fn map(
     })
 }
 
-/// Unmaps a mapping that the caller owns and has no reference into any more.
+/// Unmaps a mapping that the caller owns and has no more references into.
 pub fn unmap(base: NonNull<u8>, size_bytes: usize) {
     // SAFETY: callers pass a mapping of exactly this size that they made and now give up.
     let result = unsafe { rustix::mm::munmap(base.as_ptr().cast(), size_bytes) };
@@ -352,7 +353,7 @@ mod tests {
         assert!(reserve(create_file(1).unwrap().as_fd(), 0, 0).is_err());
     }
 
-    /// Pages behind the end count like others, so they can hide holes.
+    /// Pages behind the end of a file count like others, so they can hide holes.
     #[test]
     fn populate_fills_holes_hidden_by_blocks_behind_end() {
         let size_bytes = 64 << 10;

@@ -18,8 +18,8 @@ use super::error::Error;
 pub struct Poller {
     set: OwnedFd,
     always: &'static OwnedFd,
-    /// The directions with pending work, a bit for each, changed under the lock. Only the thread
-    /// that uses a direction changes its bit, so that thread may read it without the lock.
+    /// The directions with pending work, one bit per direction, changed under the lock. Only the
+    /// thread that uses a direction changes its bit, so that thread may read it without the lock.
     pending: AtomicU8,
     lock: Mutex<()>,
 }
@@ -37,14 +37,14 @@ impl Poller {
     }
 
     /// Marks that work is pending in this direction, 0 or 1. Returns false if the kernel refuses,
-    /// for lack of memory or of watches: then the caller must not leave work.
+    /// because memory or watches are exhausted. Then the caller must not leave work pending.
     pub fn set_pending(&self, direction: usize) -> bool {
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let pending = self.pending.load(Relaxed);
         let data = epoll::EventData::new_u64(1);
         if pending == 0 {
             match epoll::add(&self.set, self.always, data, epoll::EventFlags::IN) {
-                // An ancestor of this process has the same set, and left work.
+                // An ancestor of this process has the same set, and left work pending.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(_) => return false,
             }
@@ -62,7 +62,7 @@ impl Poller {
         let pending = self.pending.load(Relaxed) & !(1 << direction);
         self.pending.store(pending, Relaxed);
         if pending == 0 {
-            // Cannot fail: the descriptor is in the set.
+            // This cannot fail, because the descriptor is in the set.
             let _ = epoll::delete(&self.set, self.always);
         }
     }
@@ -74,7 +74,7 @@ impl AsFd for Poller {
     }
 }
 
-/// A descriptor that is always readable, one for the process.
+/// A descriptor that is always readable. The process has only one.
 fn always() -> Result<&'static OwnedFd, Errno> {
     static ALWAYS: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(always) = ALWAYS.get() {

@@ -26,13 +26,14 @@ pub struct Identity {
 pub struct Peer {
     /// Its process, user and group.
     pub identity: Identity,
-    /// A pidfd: it names this process even after its number was reused.
+    /// A pidfd. It names this process even after the process ID was reused.
     watch: Option<OwnedFd>,
 }
 
 impl Peer {
-    /// Begins to watch. The caller must afterwards receive from the same process a value that it
-    /// could send only after this: otherwise the number may have been reused before.
+    /// Begins to watch. Afterwards the caller must receive from the same process a value that the
+    /// process could send only after this call. Otherwise the process ID may have been reused
+    /// before the call.
     pub fn watch((process, user, group): (i32, u32, u32)) -> Self {
         let pid = Pid::from_raw(process);
         // Without pidfds, only the socket shows its death.
@@ -69,9 +70,9 @@ impl Peer {
         is_any(&mut [PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)])
     }
 
-    /// What remains of the peer at the other end of the socket. Costs one system call. After its
-    /// death its number may be reused. So code that writes the peer's memory must check before, and
-    /// code that has read it must check afterwards.
+    /// What remains of the peer at the other end of the socket. Costs one system call. After the
+    /// peer's death its process ID may be reused. So code that writes to the peer's memory must
+    /// check this before, and code that reads the memory must check it afterwards.
     pub fn left(&self, socket: &OwnedFd) -> Left {
         let socket = PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::RDHUP);
         let Some(watch) = &self.watch else {
@@ -88,15 +89,15 @@ impl Peer {
 /// What remains of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// It lives, as far as this process can see.
+    /// The peer lives, as far as this process can see.
     All,
-    /// It died, but a child of it has its end of the socket.
+    /// The peer died, but a child of it has the peer's end of the socket open.
     Socket,
-    /// No process has its end of the socket any more.
+    /// No process has the peer's end of the socket open.
     Nothing,
 }
 
-/// A descriptor by which other processes can watch this one; `None` without pidfds.
+/// A descriptor with which other processes can watch this process; `None` without pidfds.
 pub fn own_watch() -> Option<OwnedFd> {
     kept(rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())).ok()
 }
@@ -108,12 +109,12 @@ fn is_any(set: &mut [PollFd<'_>]) -> bool {
 }
 
 /// The process that is named to Yama, which holds one name, and the number of transfers that need
-/// it. A child of fork has named none.
+/// the name. A child of fork has named no process.
 static NAMED: Lock<(i32, usize)> = Lock::new((0, 0), |named| *named = (0, 0));
 
 /// While this lives, the peer may read this process's memory, which Yama would otherwise forbid.
 ///
-/// It replaces a name that the program itself set with PR_SET_PTRACER.
+/// The permission replaces a name that the program itself set with PR_SET_PTRACER.
 #[derive(Debug)]
 pub struct Readable {
     is_named: bool,
@@ -122,7 +123,7 @@ pub struct Readable {
 }
 
 impl Readable {
-    /// Names the peer. Returns `None` while another one is named. Does nothing without Yama.
+    /// Names the peer. Returns `None` while another process is named. Does nothing without Yama.
     pub fn to(peer: Identity) -> Option<Self> {
         let process = peer.process?;
         if !has_yama() {
@@ -153,7 +154,7 @@ impl Drop for Readable {
     }
 }
 
-/// Whether the kernel has Yama: without it, withdrawing a name is an error.
+/// Whether the kernel has Yama. Without Yama, withdrawing a name is an error.
 fn has_yama() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| name_tracer(0))

@@ -1,4 +1,4 @@
-//! Access to another process's memory by the kernel, without that process taking part.
+//! Access to another process's memory through the kernel. That process does not take part.
 
 use std::io;
 
@@ -17,8 +17,8 @@ pub fn read(process: i32, address: u64, target: &mut [u8]) -> io::Result<usize> 
         iov_base: std::ptr::without_provenance_mut(address as usize),
         iov_len: target.len(),
     };
-    // SAFETY: one vector at each side; the local one names a slice borrowed uniquely, the remote
-    // one another process's memory, which the kernel checks and only reads.
+    // SAFETY: one vector at each side. The local one names a slice borrowed uniquely; the remote
+    // one names another process's memory, which the kernel checks and only reads.
     let count =
         unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
     match count {

@@ -1,7 +1,7 @@
-//! Descriptors that the peer handed over. Closing one may wait for the peer: a file of the peer's
-//! own file system (FUSE) asks the peer, and a socket with SO_LINGER waits for unsent bytes. No
-//! deadline ends that wait. So only descriptors that the kernel alone closes are kept: memory and
-//! pidfds. Background threads close all others, see `closer`.
+//! Descriptors that the peer handed over. Closing such a descriptor may wait for the peer: a file
+//! of the peer's own file system (FUSE) asks the peer, and a socket with SO_LINGER waits for
+//! unsent bytes. No deadline ends that wait. So only descriptors that the kernel closes without
+//! the peer are kept: memory and pidfds. Background threads close all others, see `closer`.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::LazyLock;
@@ -16,16 +16,16 @@ use super::error::Error;
 /// The descriptor of a packet.
 #[derive(Debug, Default)]
 pub enum Received {
-    /// No descriptor came.
+    /// No descriptor arrived.
     #[default]
     Nothing,
     /// Memory, or a pidfd.
     File(OwnedFd),
-    /// More than one, all closed.
+    /// More than one; all were closed.
     Several,
     /// A descriptor whose closing may wait; a background thread closes it.
     Foreign,
-    /// This process may have no more descriptors: the kernel dropped those of the packet.
+    /// This process may have no more descriptors, so the kernel dropped those of the packet.
     Lost,
 }
 
@@ -81,7 +81,7 @@ fn is_memory(file: &OwnedFd) -> bool {
 /// Whether a descriptor is a pidfd: only these accept a signal, here signal 0. This calls no file
 /// system.
 fn is_process(file: &OwnedFd) -> bool {
-    /// Whether the kernel answers the call, not a filter of system calls.
+    /// Whether the kernel answers the call, and not a filter of system calls.
     static IS_ASKED: LazyLock<bool> = LazyLock::new(|| send_nothing(-1) == Err(libc::EBADF));
     // The process is gone, or this process may not signal its user or its PID namespace.
     let known = [libc::ESRCH, libc::EPERM, libc::EINVAL];

@@ -96,8 +96,8 @@ impl Region {
         let at = self.at(offset, size_of::<u32>()).cast();
         assert!(at.is_aligned(), "offset {offset} is not aligned for a word of 4 bytes");
         // SAFETY: four bytes inside the mapping, aligned, which live as long as `self`; this
-        // process accesses them atomically alone, and a peer that does not can only make the value
-        // wrong.
+        // process accesses them only atomically, and a peer that accesses them otherwise can only
+        // make the value wrong.
         unsafe { at.as_ref() }
     }
 
@@ -117,7 +117,7 @@ impl Region {
     /// The words of the cache line at `offset`.
     ///
     /// # Panics
-    /// If the line is outside the region, or not aligned to 8 bytes.
+    /// Panics if the line is outside the region, or not aligned to 8 bytes.
     #[inline]
     #[must_use]
     pub fn line(&self, offset: usize) -> &[AtomicU64; LINE_BYTES / 8] {
@@ -144,7 +144,7 @@ impl Region {
         unsafe { hint.copy_raw(target, source.as_ptr(), source.len()) }
     }
 
-    /// Prefetches a part of it into this processor's cache, without waiting.
+    /// Prefetches a part of the region into this processor's cache, without waiting.
     pub fn fetch(&self, offset: usize, length: usize, way: Fetch) {
         let start = self.at(offset, length);
         for at in (0..length).step_by(LINE_BYTES) {
@@ -194,7 +194,7 @@ impl Fetch {
         }
     }
 
-    /// Does nothing: it was measured on x86-64 alone.
+    /// Does nothing, because prefetches were measured on x86-64 only.
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     fn line(self, _at: NonNull<u8>) {}
 }

@@ -44,15 +44,16 @@ pub struct Packet {
     pub sender: Option<(i32, u32, u32)>,
 }
 
-/// A connected socket of packets. Descriptors that are left in it do not delay its closing.
+/// A connected socket of packets. Descriptors that are still in transit in the socket do not
+/// delay its closing.
 #[derive(Debug)]
 pub struct Socket {
     socket: Option<OwnedFd>,
-    /// Whether a child of fork also has the socket and continues to use it.
+    /// Whether another process with a copy continues to use the socket.
     is_others: bool,
 }
 
-/// Packets that are read from a socket when it is closed: about 10 ms.
+/// The largest number of packets that are read from a socket when it is closed: about 10 ms.
 const PACKETS_LEFT_MAX: u32 = 4096;
 
 impl Socket {
@@ -76,7 +77,7 @@ impl Socket {
         Ok(Self { socket: Some(socket), is_others: false })
     }
 
-    /// A later drop only closes this process's descriptor.
+    /// After this call, a drop only closes this process's descriptor.
     pub fn leave_to_others(&mut self) {
         self.is_others = true;
     }
@@ -94,7 +95,7 @@ impl Drop for Socket {
     /// Closing a socket also closes the descriptors in transit in it, so these are read first.
     fn drop(&mut self) {
         let Some(socket) = self.socket.take().filter(|_| !self.is_others) else { return };
-        // From here on the peer cannot send more.
+        // From now on the peer cannot send more.
         let _ = rustix::net::shutdown(&socket, Shutdown::Read);
         for _ in 0..PACKETS_LEFT_MAX {
             match receive(&socket) {
@@ -180,7 +181,8 @@ pub fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match kept(rustix::net::accept_with(socket, flags)) {
             Ok(connection) => return Ok(Some(connection)),
-            // No connection, one that ended before it was accepted, or a signal.
+            // There was no connection, a connection that ended before it was accepted, or a
+            // signal.
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
             Err(reason) => return Err(Error::system("accept a connection")(reason)),
         }
@@ -189,7 +191,7 @@ pub fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd
                 let reason = "the listener was shut down: listen anew";
                 return Err(Error::system("accept a connection")(io::Error::other(reason)));
             }
-            // Another process accepted the connection, or it ended: try again.
+            // Another process accepted the connection, or the connection ended. Try again.
             Some(_) if until.is_none_or(|until| Instant::now() < until) => {}
             _ => return Ok(None),
         }
@@ -207,7 +209,8 @@ pub fn stop_listening(socket: &OwnedFd) {
     for _ in 0..BACKLOG {
         let accepted = kept(rustix::net::accept_with(socket, SocketFlags::CLOEXEC));
         let Ok(connection) = accepted else { return };
-        // As a `Socket`, so that packets that it sent already do not delay its closing.
+        // Drops the connection as a `Socket`, so that packets that it sent already do not delay
+        // its closing.
         drop(Socket::adopt(connection));
     }
 }
@@ -220,8 +223,8 @@ pub fn send(socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Res
         gid: rustix::process::getegid(),
     };
     match send_as(Some(own), socket, bytes, file) {
-        // In a user namespace without a number for this process's user, credentials cannot be sent.
-        // The kernel then adds the sender's itself.
+        // In a user namespace without a number for this process's user, credentials cannot be
+        // sent. The kernel then adds the sender's credentials itself.
         Err(Errno::INVAL | Errno::PERM) => send_as(None, socket, bytes, file),
         result => result,
     }
@@ -252,8 +255,8 @@ fn send_as(
     }
 }
 
-/// Process, user and group at the other end when it connected; for a listener, when it began to
-/// listen. Process 0 if this PID namespace cannot see it.
+/// Process, user and group at the other end when that end connected; for a listener, when it
+/// began to listen. The process is 0 if this PID namespace cannot see it.
 pub fn other_end(socket: impl AsFd) -> Result<(i32, u32, u32), Error> {
     let socket = socket.as_fd();
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
@@ -295,8 +298,8 @@ pub fn nudge(socket: &OwnedFd) {
     let _ = rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Receives the next packet without waiting. Returns `None` if there is none. Its descriptor is
-/// kept as [`Received`] says.
+/// Receives the next packet without waiting. Returns `None` if there is none. [`Received`] says
+/// whether the packet's descriptor is kept.
 pub fn receive(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
     let mut bytes = [0; PACKET_BYTES];
     let taken = match take(socket.as_fd(), &mut bytes, RecvFlags::DONTWAIT) {
@@ -340,7 +343,7 @@ pub fn take(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Resu
     header.msg_controllen = CONTROL_BYTES as _;
     let flags = flags.bits() as i32 | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header names one vector and one control buffer, both alive, writable, of the
-    // lengths said there, and referred to by nothing else.
+    // lengths in the header, and not referred to by anything else.
     let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     if result < 0 {
         return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
@@ -349,8 +352,8 @@ pub fn take(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Resu
     Ok(Taken { length: result as usize, files, is_cut, sender })
 }
 
-/// Refuses descriptors from the peer, if the kernel can (Linux 6.16), so that none has to be
-/// closed.
+/// Refuses descriptors from the peer, if the kernel can do that (Linux 6.16), so that no
+/// descriptor has to be closed.
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
     /// SO_PASSRIGHTS of asm-generic/socket.h.
     const PASS_RIGHTS: i32 = 83;
@@ -368,8 +371,9 @@ pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
     };
 }
 
-/// Room for 253 descriptors, SCM_MAX_FD of the kernel, and credentials: two headers of 16 B, 1016 B
-/// and 16 B. The kernel would close descriptors that do not fit, within the call that receives.
+/// The buffer has room for 253 descriptors, SCM_MAX_FD of the kernel, and credentials: two
+/// headers of 16 B, 1016 B and 16 B. The kernel would close descriptors that do not fit, within
+/// the call that receives.
 const CONTROL_BYTES: usize = 1064;
 
 /// The content of the control buffer that the kernel filled: descriptors, whether some are missing,
@@ -377,13 +381,13 @@ const CONTROL_BYTES: usize = 1064;
 fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32)>) {
     let (mut files, mut sender) = (Vec::new(), None);
     let mut is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
-    // SAFETY: the header is one that recvmsg filled.
+    // SAFETY: recvmsg filled the header.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
     // SAFETY: not null, so it points at a control header inside the buffer, which is aligned.
     while let Some(control) = unsafe { next.as_ref() } {
         // SAFETY: a control header of the buffer; its data follow it.
         let data = unsafe { libc::CMSG_DATA(next) };
-        // SAFETY: asks for the length of a header alone; a calculation.
+        // SAFETY: asks for the length of a header without data; this is only a calculation.
         let head = unsafe { libc::CMSG_LEN(0) } as usize;
         let length = control.cmsg_len.saturating_sub(head);
         match (control.cmsg_level, control.cmsg_type) {
@@ -437,7 +441,7 @@ pub fn wait_readable(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<boo
     wait_for(file, until).map(|found| found.is_some())
 }
 
-/// As [`wait_readable`], and returns the events; `None` if the time has ended.
+/// Like [`wait_readable`], but returns the events; `None` if the time has ended.
 fn wait_for(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<Option<PollFlags>, Error> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));

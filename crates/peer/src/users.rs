@@ -1,9 +1,10 @@
 //! The users whose processes may be at the other end.
 //!
-//! The kernel reports the user twice: that of the process that connected the socket (for a
-//! listener, that began to listen), and that of a packet's sender. Both are checked, the first
-//! before any packet is sent. In a user namespace all users without a number there appear as the
-//! same one, perhaps together with this process's own user, so they cannot be distinguished.
+//! The kernel reports two users: the user of the process that connected the socket (for a
+//! listener, of the process that began to listen), and the user of a packet's sender. Both are
+//! checked, the first before any packet is sent. In a user namespace, all users without a number
+//! there appear as the same user, perhaps together with this process's own user. So they cannot
+//! be distinguished.
 
 use std::fs;
 
@@ -12,8 +13,8 @@ use rustix::fd::AsFd;
 use super::error::Error;
 use super::socket;
 
-/// Users whose processes may be at the other end of a socket: of a channel, a vhost-user port or
-/// telemetry.
+/// Users whose processes may be at the other end of a socket. The socket may be that of a
+/// channel, a vhost-user port or telemetry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Users {
     /// The calling process's user, that of [`geteuid(2)`], and root.
@@ -27,7 +28,8 @@ pub enum Users {
     Any,
 }
 
-/// The number of users without one in a namespace, DEFAULT_OVERFLOWUID of linux/highuid.h.
+/// The number that stands for users without a number in a namespace, DEFAULT_OVERFLOWUID of
+/// linux/highuid.h.
 const OVERFLOW: u32 = 65_534;
 
 impl Users {
@@ -37,7 +39,7 @@ impl Users {
     /// [`Error::OtherUser`] if the user is not allowed; [`Error::System`].
     pub fn check_other_end(&self, attempt: &'static str, socket: impl AsFd) -> Result<(), Error> {
         let (process, user, _) = socket::other_end(socket)?;
-        // Process 0: this PID namespace cannot see it.
+        // A process of 0 means that this PID namespace cannot see it.
         self.check(attempt, Some(process).filter(|process| *process > 0), user)
     }
 
@@ -127,7 +129,7 @@ fn listed(users: &[u32]) -> String {
     }
 }
 
-/// Whether this number may stand for users without one in this namespace.
+/// Whether this number may stand for users without a number in this namespace.
 fn is_one_of_many(user: u32) -> bool {
     let number = fs::read_to_string("/proc/sys/kernel/overflowuid");
     let overflow = number.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW);
@@ -135,8 +137,8 @@ fn is_one_of_many(user: u32) -> bool {
         && !fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| has_all_users(&map))
 }
 
-/// Whether a namespace's map, user_namespaces(7), has a number for each user: the first number
-/// here, the first there, and their count.
+/// Whether a namespace's map, user_namespaces(7), has a number for each user. A line of the map
+/// contains the first number here, the first there, and their count.
 fn has_all_users(map: &str) -> bool {
     map.split_whitespace().nth(2).is_some_and(|count| count == u32::MAX.to_string())
 }

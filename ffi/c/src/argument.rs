@@ -13,7 +13,8 @@ pub(crate) unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str, haul_st
     if text.is_null() {
         return Err(haul_status::HAUL_ERROR_NULL);
     }
-    // SAFETY: not NULL, so a string by the caller's promise, which also says how long it lives.
+    // SAFETY: not NULL, so a string by the caller's promise, which also says how long the string
+    // lives.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| haul_status::HAUL_ERROR_ARGUMENT)
 }

@@ -408,7 +408,7 @@ impl From<Error> for haul_status {
             Error::GivenUp { .. } | Error::TakenOver { .. } | Error::Broken => {
                 haul_status::HAUL_ERROR_BROKEN
             }
-            // The enum may grow: a variant without a status of its own here is a defect.
+            // The enum may grow. A variant that has no separate status here is a defect.
             _ => haul_status::HAUL_ERROR_INTERNAL,
         }
     }

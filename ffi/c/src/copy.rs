@@ -1,5 +1,5 @@
-//! memcpy, memmove and memset with the C library's signatures, their variants with a hint, and the
-//! copies of a burst in one call.
+//! memcpy, memmove and memset with the C library's signatures, their variants with a hint, and a
+//! call that makes all copies of a burst.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;

@@ -185,8 +185,8 @@ pub unsafe extern "C" fn haul_heap_attach_fd(fd: c_int, heap: *mut *mut haul_hea
     if fd < 0 {
         return haul_status::HAUL_ERROR_ARGUMENT;
     }
-    // SAFETY: not negative; the first system call on a descriptor that is not open fails; it is
-    // used only during this call.
+    // SAFETY: the descriptor is not negative and is used only during this call; if it is not
+    // open, the first system call on it fails.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     // SAFETY: the caller's promise for heap.
     unsafe { give(heap, || haul_heap::from_result(Heap::builder().attach_fd(fd))) }

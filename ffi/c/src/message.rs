@@ -149,7 +149,7 @@ pub unsafe extern "C" fn haul_channel_recv_into(
         return haul_status::HAUL_ERROR_NULL;
     }
     let data = if size == 0 { ptr::NonNull::dangling().as_ptr() } else { data.cast() };
-    // SAFETY: `size` writable bytes by the caller's promise, or none at all. They may be
+    // SAFETY: `size` writable bytes by the caller's promise, or no bytes. They may be
     // uninitialized, because they are only written.
     let target = unsafe { std::slice::from_raw_parts_mut(data, size) };
     // SAFETY: the caller keeps the target after an error, as it promised.

@@ -49,10 +49,10 @@ impl haul_channel_sending {
 
     /// Ends the message and returns the sending half to the channel.
     fn give_back(self) {
-        // This borrows the half, so it ends first. A message that is not complete is abandoned
-        // here.
+        // The message borrows the half, so the message ends first. A message that is not complete
+        // is abandoned here.
         drop(self.sending);
-        // SAFETY: leaked by `start`, and nothing borrows it any more.
+        // SAFETY: leaked by `start`, and no borrow of it remains.
         let sender = unsafe { Box::from_raw(self.sender.as_ptr()) };
         // SAFETY: the channel lives by the caller's promise, and no other thread uses it meanwhile.
         unsafe { &mut *self.channel.as_ptr() }.sender = Some(sender);

@@ -80,6 +80,6 @@ unsafe fn known_name<'a>(name: *const c_char) -> Result<&'a str, haul_status> {
     }
     // SAFETY: not NULL, so a string by the caller's promise.
     let name = unsafe { CStr::from_ptr(name) };
-    // All names are ASCII, so text that is not UTF-8 is none of them.
+    // All names are ASCII, so text that is not UTF-8 is not one of them.
     name.to_str().map_err(|_| haul_status::HAUL_ERROR_NO_SUCH_THRESHOLD)
 }

@@ -14,22 +14,22 @@ use crate::shared::source::Source;
 use crate::table::{self, ChannelTable};
 
 /// From this size on, one copy by the kernel is faster than two by the processors if both ends
-/// share the only processor. Below, the ring's chunks stay in the cache, and a system call per
-/// message costs more. With several processors that other programs keep busy the ring remains the
-/// choice: on two busy processors of Zen 4 it moved 5.5 GB/s at 0.18 s/GB, `pull` 1.6 at 0.25,
-/// `double` 1.8 at 0.25 (256 MiB). With one of the two busy it moved 1.55 and `pull` 1.52 at 64
-/// KiB, 3.43 and 3.05 at 256 KiB, 3.74 and 2.83 at 16 MiB.
+/// share the only processor. Below this size, the ring's chunks stay in the cache, and a system
+/// call per message costs more than the second copy. With several processors that other programs
+/// keep busy the ring remains the choice: on two busy processors of Zen 4 it moved 5.5 GB/s at
+/// 0.18 s/GB, `pull` 1.6 at 0.25, `double` 1.8 at 0.25 (256 MiB). With one of the two busy it
+/// moved 1.55 and `pull` 1.52 at 64 KiB, 3.43 and 3.05 at 256 KiB, 3.74 and 2.83 at 16 MiB.
 const PULL_BYTES_MIN: u64 = 128 << 10;
 /// From this size on `double` is the choice if each end has a processor and the receiver's memory
-/// is new: page faults then take longer than copies, and by `double` each end handles half of them.
-/// Into memory that was used before, the ring is as fast or faster at every size, wherever the two
-/// ends run (see `ring`), and needs less processor time. GB/s of `ring` and `double` into new
-/// memory, Zen 4: 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and 2.09 at 1 MiB, 1.37
-/// and 2.48 at 16 MiB.
+/// is new: page faults then take longer than copies, and with `double` each end handles half of
+/// them. Into memory that was used before, the ring is at least as fast at every size, wherever
+/// the two ends run (see `ring`), and needs less processor time. GB/s of `ring` and `double` into
+/// new memory, Zen 4: 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and 2.09 at 1 MiB,
+/// 1.37 and 2.48 at 16 MiB.
 const DOUBLE_INTO_NEW_BYTES_MIN: u64 = 128 << 10;
 /// The mechanism for this message: the one that the settings name, otherwise `inline` up to
-/// `longest_inline`, otherwise the fastest as measured on this machine, otherwise by a rule on
-/// size, permission, trust and processors.
+/// `longest_inline`, otherwise the fastest one as measured on this machine, otherwise the choice
+/// of a rule on size, permission, trust and processors.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the mechanism that the settings name is not available.
@@ -42,10 +42,10 @@ pub(crate) fn choose(
     choose_with_reason(lane, source, length, longest_inline).map(|(mechanism, _)| mechanism)
 }
 
-/// As [`choose`], with the reason.
+/// Like [`choose`], with the reason.
 ///
 /// # Errors
-/// As [`choose`].
+/// Those of [`choose`].
 pub(crate) fn choose_with_reason(
     lane: &Lane,
     source: &Source<'_>,
@@ -129,7 +129,7 @@ fn best(lane: &Lane, source: &Source<'_>, length: u64) -> (Mechanism, Reason) {
     if is_idle { if_idle } else { if_busy }
 }
 
-/// The facts of a choice, beside the message.
+/// The facts of a choice, in addition to the message.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     is_trusted: bool,
@@ -140,8 +140,8 @@ struct Facts {
     /// The receiver put its last large message into memory without pages.
     is_target_new: bool,
     /// The message has a checksum. If the processor copies, the checksum is part of the copy; if
-    /// the kernel copies, each end reads the bytes once more. On Cascade Lake `double` moves 6.2
-    /// GB/s and the ring 4.4 at 256 MiB, and 3.7 and 4.7 with a checksum.
+    /// the kernel copies, each end reads the bytes once more. On Cascade Lake at 256 MiB,
+    /// `double` moves 6.2 GB/s and the ring 4.4; with a checksum, 3.7 and 4.7.
     is_summed: bool,
 }
 
@@ -178,7 +178,7 @@ impl Facts {
 struct Ladder {
     /// The longest message to which the choices apply.
     most: u64,
-    /// By trust, then by processors, the largest sizes first.
+    /// Indexed by trust and processors, the largest sizes first.
     rungs: [Vec<Rung>; 4],
 }
 
@@ -203,7 +203,7 @@ impl Ladder {
         (!table.choices.is_empty()).then_some(Self { most: table.longest(), rungs })
     }
 
-    /// The choices for such ends, the best first.
+    /// The choices for ends with this trust and load, the best first.
     fn of(&self, trusted: bool, idle: bool) -> impl Iterator<Item = &Rung> {
         self.rungs[usize::from(trusted) * 2 + usize::from(idle)].iter()
     }

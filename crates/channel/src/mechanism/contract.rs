@@ -35,7 +35,7 @@ impl Outgoing<'_, '_> {
     }
 }
 
-/// How the transfer of a message begins.
+/// The result of beginning to transfer a message.
 #[derive(Debug)]
 pub(crate) enum Begun {
     /// The receiver can read all of it. The header is published with this detail.
@@ -44,7 +44,7 @@ pub(crate) enum Begun {
     Moving { detail: u64 },
     /// The header is published, and the receiver moves the bytes.
     Left { detail: u64 },
-    /// A part of the work was done; more is due before the header is published.
+    /// A part of the work was done; the remainder is due before the header is published.
     NotYet,
     /// It cannot begin before another transfer is complete.
     Blocked,
@@ -100,8 +100,8 @@ pub(crate) trait Sends: Sized {
     /// Whether the checksum is computed while the bytes are moved.
     const SUMS: bool;
 
-    /// Releases what it held for the message. `has_arrived` is false if this mechanism did not
-    /// complete the message.
+    /// Releases the resources that it held for the message. `has_arrived` is false if this
+    /// mechanism did not complete the message.
     fn release(&mut self, _state: &mut Self::State, _has_arrived: bool) {}
 }
 

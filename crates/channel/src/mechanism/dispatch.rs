@@ -190,7 +190,7 @@ impl AnyReceiving {
     /// Validates a header.
     ///
     /// # Errors
-    /// As [`Receives::begin`].
+    /// Those of [`Receives::begin`].
     pub(crate) fn begin(
         mechanism: Mechanism,
         states: &mut ReceiverStates,

@@ -1,6 +1,6 @@
 //! `inline`: the bytes of a small message are in its slot, behind the header.
 //!
-//! Most of these messages go by the fast path of `send::at_once` and `receive::at_once` instead.
+//! Most of these messages use the fast path of `send::at_once` and `receive::at_once` instead.
 
 use haul_copy::Hint;
 
@@ -75,7 +75,8 @@ fn write(lane: &Lane, message: Message, source: &mut Source<'_>, length: usize) 
     source.write_to(&lane.link.region, at, length, hint(lane, length));
 }
 
-/// The fate of a slot's lines after they are written: as for the smallest messages of `ring`.
+/// The fate of a slot's lines after they are written. It is the same as for the smallest messages
+/// of `ring`.
 pub(crate) fn hint(lane: &Lane, length: usize) -> Hint {
     match length >= CELL_BYTES && lane.distance.is_far() {
         true => Hint::Streamed,
@@ -101,7 +102,7 @@ fn read(lane: &Lane, message: Message, target: &mut [u8], sum: Option<&mut Sum>)
     }
 }
 
-/// The longest message that may go by the fast path on this channel; `None` if none may.
+/// The longest message that may use the fast path on this channel; `None` if no message may.
 pub(crate) fn longest_at_once(link: &Link) -> Option<usize> {
     let settings = &link.settings;
     let is_plain = matches!(settings.mechanism, None | Some(Mechanism::Inline));
@@ -113,7 +114,7 @@ pub(crate) fn longest_at_once(link: &Link) -> Option<usize> {
     (is_plain && !settings.integrity).then_some(longest)
 }
 
-/// The account of a message that went in its slot, at either end.
+/// The account of a message that was sent in its slot, at either end.
 pub(crate) fn account(length: u64, system_calls: u64) -> Account {
     Account {
         mechanism: Mechanism::Inline,

@@ -87,7 +87,7 @@ impl MappedPool {
         end.is_some_and(|end| end <= self.region.size_bytes() as u64)
     }
 
-    /// Allocates the pages up to `end`, if they are not allocated, and some behind it in advance.
+    /// Allocates the missing pages up to `end`, and some behind `end` in advance.
     fn back(&mut self, lane: &mut Lane, end: usize) -> Result<(), Error> {
         if end > self.backed {
             let wanted = end.next_multiple_of(BACKED_BYTES).min(self.region.size_bytes());
@@ -237,7 +237,7 @@ impl Receives for Receiving {
         Ok(Step::Blocked)
     }
 
-    /// Nothing that the sender still copies reaches the target.
+    /// From this call on, bytes that the sender still copies do not reach the target.
     fn revoke(
         &mut self,
         _: &mut Pools,
@@ -265,7 +265,8 @@ impl Receiving {
             lane.system_calls += 1;
             match lane.link.send_file(Kind::Pool, pool.number, pool.file()) {
                 Ok(()) => pool.set_handed_over(),
-                // A full socket too: no event would signal that it has room again.
+                // A full socket is refused too, because no event would signal that it has room
+                // again.
                 Err(_) => return Step::Done(REFUSED),
             }
         }

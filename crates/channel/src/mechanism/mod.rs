@@ -8,9 +8,9 @@
 //! - `inline`: in the slot of the message;
 //! - `ring`: piece by piece through shared memory;
 //! - `staged`: the whole message through shared memory;
-//! - `pull`: read by the receiver;
+//! - `pull`: the receiver reads the sender's memory;
 //! - `sealed`: built in shared memory, and handed over;
-//! - `double`: read and written by both ends at once;
+//! - `double`: both ends copy at once, the receiver by reading, the sender by writing;
 //! - `lease`: copied by the sender into the receiver's memory;
 //! - `dispatch`: calls to the mechanism of a message;
 //! - `choose`: the choice of a message's mechanism.

@@ -33,7 +33,7 @@ const CALL_BYTES_MAX: usize = 2 << 20;
 const NOT_READABLE: &str = "the peer has no permission to read this process's memory";
 const TABLE_IS_FULL: &str = "the message has more parts than the table has room for";
 
-/// Why the receiver cannot read this end's memory.
+/// The reason why the receiver cannot read this end's memory.
 pub(crate) fn peer_obstacle(link: &Link) -> Option<&'static str> {
     match link {
         _ if !link.is_trusted => Some(NO_TRUST),
@@ -55,7 +55,7 @@ pub(crate) struct Exposed {
 
 impl Exposed {
     /// Writes the addresses of the bytes into the slot and returns the number of entries. If the
-    /// receiver cannot read them now, the error says how the message goes on.
+    /// receiver cannot read them now, the error says how the transfer continues.
     pub(crate) fn begin(&mut self, out: &mut Outgoing<'_, '_>) -> Result<u64, Begun> {
         self.readable = Readable::to(out.lane.peer().identity);
         if self.readable.is_none() {
@@ -176,8 +176,8 @@ fn write_table(lane: &Lane, message: Message, source: &Source<'_>) -> u64 {
 }
 
 impl Table {
-    /// The process to read a message from, and the addresses of its bytes there, if this end may
-    /// read that process at all.
+    /// The process to read a message from, and the addresses of the message's bytes in that
+    /// process, if this end may read that process at all.
     ///
     /// # Errors
     /// [`Error::Protocol`].

@@ -2,20 +2,20 @@
 //! receiver maps it as private. Only pages that the receiver writes to are copied.
 //!
 //! The kernel grants the seal against writing only while no process can write, so the seal is a
-//! proof and the receiver needs no trust. Sealed memory cannot be reused, so each message is built
-//! in new memory. Its pages cost half a copy into warm memory if they are huge (see `huge`),
-//! otherwise three copies. So this mechanism is for a producer that builds the message once, in
-//! place.
+//! proof and the receiver needs no trust. Sealed memory cannot be reused, so each message is
+//! built in new memory. Its pages cost as much as half a copy into warm memory if they are huge
+//! (see `huge`), otherwise as much as three copies. So this mechanism is for a producer that
+//! builds the message once, in place.
 //!
 //! If both ends trust each other and no other process reaches the memory ([`exclusive`]), it is
-//! handed over unsealed: the receiver maps it shared, with its huge pages, and writes copy no page.
-//! The seal would prove more, namely that no pages are pinned either, but a seal cannot be removed.
+//! handed over unsealed. The receiver maps it shared, with its huge pages, and writes copy no
+//! page. A seal would also prove that no pages are pinned, but it cannot be removed.
 //!
 //! A write to a page of a view costs a fault and a copy of 4 KiB, huge page or not: 2.5 to 3.2 us
-//! on Zen 4 under KVM. Writing to one page of ten costs 0.6 to 0.9 of a warm copy of all pages. A
-//! receiver that knows beforehand where it will write can announce it, see `announced`: 0.08 to 0.2
-//! of a warm copy for a tenth in one piece, from the second message on; the first pays for the huge
-//! pages.
+//! on Zen 4 under KVM. Writing to one page in ten costs 0.6 to 0.9 of a warm copy of all pages. A
+//! receiver that knows beforehand where it will write can announce it, see `announced`. A tenth
+//! of the message in one piece then costs 0.08 to 0.2 of a warm copy from the second message on;
+//! the first message also pays for the huge pages.
 
 use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
@@ -45,8 +45,8 @@ use crate::shared::error::Error;
 use haul_peer as peer;
 use haul_peer::memory::{self, Sealed};
 
-/// Where copy-on-write of 4 KiB pages costs as much as one warm copy of all, as the reference
-/// measured it.
+/// The part of the pages at which copy-on-write of 4 KiB pages costs as much as one warm copy of
+/// all pages, as the reference measured it.
 const DIRTY_MAX: f64 = 0.11;
 
 /// How often a seal is tried on memory that another process may still write to, and the pause
@@ -62,8 +62,8 @@ fn mechanism(settings: &Settings, is_whole: bool) -> Mechanism {
     if is_whole || settings.dirty_fraction <= limit { Mechanism::Sealed } else { Mechanism::Staged }
 }
 
-/// The sender's part: the message that was built in place, then the memory that this end has given
-/// up.
+/// The sender's part: first the message that was built in place, then the memory that this end
+/// has given up.
 #[derive(Debug, Default)]
 pub(crate) struct Sending {
     built: Option<Built>,
@@ -183,7 +183,7 @@ impl Receives for Receiving {
 enum Ownership {
     /// A private view of memory that can never change.
     View,
-    /// Exclusive memory, to read and to write: a trusted sender gave it up, and no other process
+    /// Exclusive memory, to read and to write. A trusted sender gave it up, and no other process
     /// reaches it.
     Whole,
 }
@@ -193,7 +193,7 @@ impl Ownership {
     /// may not be the only one that reaches it, it is sealed here.
     ///
     /// # Errors
-    /// [`Error::Memory`] if it is neither, [`Error::System`].
+    /// [`Error::Memory`] if the memory is neither sealed nor exclusive, [`Error::System`].
     fn of(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Self, Error> {
         if is_trusted && !memory::is_sealed(file, Sealed::Bytes) {
             if exclusive::is_exclusive(file) {
@@ -218,14 +218,14 @@ impl Ownership {
 /// Maps the message as the receiver's own memory.
 ///
 /// # Errors
-/// As for [`Ownership::of`].
+/// Those of [`Ownership::of`].
 fn map_message(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
     Ownership::of(file, length, is_trusted)?.map(file, length)
 }
 
-/// Replaces whole pages of a target, which must be haul's own mapping, by the pages of the message,
-/// and copies the remainder. Returns the number of bytes copied, or `None` if this is not possible;
-/// then the target is unchanged.
+/// Replaces whole pages of a target, which must be haul's own mapping, by the pages of the
+/// message, and copies the remainder. Returns the number of bytes copied, or `None` if the
+/// replacement is not possible; then the target is unchanged.
 ///
 /// # Errors
 /// [`Error::Memory`] if the memory is not safe to map, [`Error::System`].
@@ -246,9 +246,9 @@ fn put_into(
     };
     let flags = sharing | MapFlags::FIXED;
     let replaced = Replaced::mark(NonNull::from_mut(target).cast(), whole);
-    // SAFETY: whole pages of a mapping that haul made, borrowed uniquely, are replaced by pages of
-    // the same length, readable and writable, of a file that was checked to be constant, or to be
-    // this process's alone.
+    // SAFETY: whole pages of a mapping that haul made, borrowed uniquely, are replaced by pages
+    // of the same length, readable and writable, of a file that was checked to be constant or
+    // exclusive to this process.
     let mapped = unsafe { rustix::mm::mmap(address, whole, protection, flags, file, 0) };
     if mapped.is_err() {
         replaced.keep_mapped();
@@ -281,10 +281,10 @@ unsafe impl Sync for Building {}
 
 impl Building {
     /// Memory for a message of this length, with its pages allocated: huge ones if the kernel has
-    /// any. Ten system calls, and one for each 2 MiB.
+    /// any. Costs ten system calls, and one per 2 MiB.
     ///
     /// # Errors
-    /// [`Error::System`] if there is not enough memory. Also for a length of zero: send an empty
+    /// [`Error::System`] if there is not enough memory, and for a length of zero: send an empty
     /// slice instead.
     pub fn new(length: usize) -> Result<Self, Error> {
         let made = memory::create_file(length)?;
@@ -295,9 +295,9 @@ impl Building {
         Ok(Self { file, is_counted, base, length })
     }
 
-    /// Drops this process's access. If `may_be_whole` and no other process reaches the memory, the
-    /// receiver may write to it, and the second value is true. Otherwise it is sealed, and so
-    /// constant.
+    /// Drops this process's access. If `may_be_whole` and no other process reaches the memory,
+    /// the receiver may write to it, and the second value is true. Otherwise the memory is
+    /// sealed, and therefore constant.
     fn give_up(self, may_be_whole: bool) -> Result<(OwnedFd, bool), Error> {
         if may_be_whole
             && self.is_counted
@@ -327,7 +327,7 @@ impl Built {
         Self { building, sum: Sum::default(), summed: 0 }
     }
 
-    /// Adds the next bytes, about 0.1 ms of work. Returns whether all are added.
+    /// Adds the next bytes, which is about 0.1 ms of work. Returns whether all bytes are added.
     fn sum_some(&mut self) -> bool {
         let rest = &self.building[self.summed..];
         let next = &rest[..rest.len().min(SUM_BYTES)];

@@ -1,6 +1,6 @@
 //! `staged`: the sender copies the whole message into separate shared memory, then the receiver
-//! copies it out. The baseline to compare with: it needs as much memory again as the message, and
-//! the copies do not overlap.
+//! copies it out. It is the baseline to compare with: it needs additional memory of the message's
+//! size, and the copies do not overlap.
 //!
 //! The memory is sealed against writing before it is handed over, so it cannot change while the
 //! receiver copies.
@@ -24,19 +24,20 @@ use haul_peer::memory::{self, Sealed};
 /// would be mapped and unmapped more often.
 const STEP_BYTES: usize = 4 << 20;
 
-/// System calls to make the memory: make, size, seal.
+/// Number of system calls to make the memory: make, size, seal.
 const CALLS_TO_MAKE: u64 = 3;
-/// System calls to fill a piece: allocate, map, unmap.
+/// Number of system calls to fill a piece: allocate, map, unmap.
 const CALLS_TO_MAKE_SOME: u64 = 3;
-/// System calls to check memory that was handed over.
+/// Number of system calls to check memory that was handed over.
 pub(crate) const CALLS_TO_CHECK: u64 = 3;
-/// System calls to copy a piece out: map, unmap.
+/// Number of system calls to copy a piece out: map, unmap.
 const CALLS_TO_COPY_SOME: u64 = 2;
 
 /// Hands over the memory of a message, ahead of the header.
 ///
 /// # Errors
-/// The kernel's error. A full socket is one too: polling would not signal that it has room again.
+/// The kernel's error. A full socket is an error too, because polling would not signal that it
+/// has room again.
 pub(crate) fn hand_over(file: &OwnedFd, out: &mut Outgoing<'_, '_>) -> Result<Begun, Errno> {
     out.lane.system_calls += 1;
     out.lane.link.send_file(Kind::Memory, out.message.index(), file.as_fd())?;
@@ -105,7 +106,7 @@ impl Receiving {
     /// Copies the next piece of memory that was checked.
     ///
     /// # Errors
-    /// As [`copy_piece`].
+    /// Those of [`copy_piece`].
     pub(crate) fn copy_next(
         &mut self,
         incoming: &mut Incoming<'_>,
@@ -156,8 +157,8 @@ impl Receives for Receiving {
     }
 }
 
-/// From this size on the memory is closed by a background thread: the kernel frees its pages in
-/// that one call, which takes 0.15 s for a GiB.
+/// From this size on, a background thread closes the memory, because the kernel frees its pages
+/// in that one call, which takes 0.15 s for a GiB.
 const CLOSED_IN_BACKGROUND_BYTES_MIN: usize = 16 << 20;
 
 /// A memory file that a message is being copied to.
@@ -183,8 +184,8 @@ impl Making {
         memory::reserve(self.file.as_fd(), self.done, piece)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let base = memory::map_part(self.file.as_fd(), self.done, piece, protection)?;
-        // SAFETY: a mapping of this length, made here, which nothing else in the world refers to:
-        // the file was not handed over yet.
+        // SAFETY: a mapping of this length, made here, to which nothing else refers, because the
+        // file was not handed over yet.
         let target = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), piece) };
         source.copy_to(target, Hint::Unknown);
         memory::unmap(base, piece);

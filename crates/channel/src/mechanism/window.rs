@@ -1,12 +1,12 @@
 //! How much memory circulates between the two ends: all of the ring, or a small part of it.
 //!
 //! A line that the other core has just read, or will read at once, is in that core's caches or in
-//! this one's. On Intel, transfers between these caches are fast, so less circulating memory is
-//! better while neither end sleeps. On Zen 4, transfers from the last cache are fast, and a line
-//! gets there when new lines evict it; transfers from the other core's caches are slow. So on Zen 4
-//! all of the ring is used, and messages of more than 4 KiB go through it too, because their slots
-//! would all stay in the cores' caches. GB/s in turns, one core complex of Zen 4, messages one
-//! after the other:
+//! this core's. On Intel, transfers between these caches are fast, so less circulating memory is
+//! better while neither end sleeps. On Zen 4, transfers from the other core's caches are slow.
+//! Transfers from the last cache are fast, and a line gets there when new lines evict it. So on
+//! Zen 4 all of the ring is used, and messages of more than 4 KiB go through it too, because
+//! their slots would all stay in the cores' caches. Interleaved measurements within one core
+//! complex of Zen 4, messages one after the other, in GB/s:
 //!
 //! | message | slots | ring of 128 KiB | ring of 1 MiB |
 //! |---|---|---|---|
@@ -16,9 +16,9 @@
 //! | 64 KiB | | 8.5 | 16.9 |
 //! | 256 KiB | | 7.2 | 14.2 |
 //!
-//! For Intel's figures see `ring`, `pace` and `layout`. The processor's vendor decides, because the
-//! measured `distance` does not distinguish the two. An unknown vendor counts as AMD, which loses
-//! less if that is wrong.
+//! For Intel's figures see `ring`, `pace` and `layout`. The processor's vendor decides, because
+//! the measured `distance` does not distinguish Intel from Zen 4. An unknown vendor counts as
+//! AMD, because that loses less if it is wrong.
 
 use std::sync::OnceLock;
 
@@ -36,9 +36,9 @@ pub(crate) fn is_small_better() -> bool {
 }
 
 /// The longest message for which `inline` is the fastest mechanism. If the sender sleeps now and
-/// then, the two ends take turns on one processor, and the transfer between caches does not matter:
-/// with one of two processors of Zen 4 busy, messages of 8 KiB move 1.17 times as fast through
-/// slots as through the ring.
+/// then, the two ends alternate on one processor, and the transfer between caches does not
+/// matter: with one of two processors of Zen 4 busy, messages of 8 KiB move 1.17 times as fast
+/// through slots as through the ring.
 pub(crate) fn inline_bytes_max(is_awake: bool) -> usize {
     if is_small_better() || !is_awake { INLINE_BYTES_MAX } else { INLINE_BYTES_MAX_FAR }
 }

@@ -4,8 +4,8 @@
 //! The first write to a page of a private view of a file causes a fault and a copy of 4 KiB,
 //! however large the file's own pages are. Announced bytes are copied into huge pages of 2 MiB,
 //! which then replace the view's pages; parts of a huge page are copied by one system call.
-//! Measured on Zen 4 under KVM, kernel 6.18, for a tenth of a view of 256 MiB, one warm copy of
-//! which takes 24.5 ms, in ms of processor time:
+//! Measured on Zen 4 under KVM, kernel 6.18, for a tenth of a view of 256 MiB, in ms of processor
+//! time. One warm copy of the whole view takes 24.5 ms:
 //!
 //! | | in one piece | in pieces of 256 KiB | of 64 KiB | one page of ten |
 //! |---|---|---|---|---|
@@ -29,14 +29,14 @@ use super::spares;
 use crate::shared::machine;
 use haul_peer::memory;
 
-/// A smaller part of a huge page is copied page by page: 190 of its 512 pages take as long as all
-/// of it.
+/// A smaller part of a huge page is copied page by page: 190 of its 512 pages take as long as the
+/// whole huge page.
 const MOST_BYTES: usize = HUGE_BYTES / 2;
-/// Fewer pages are left to their faults: a call takes longer than a fault.
+/// Fewer pages are copied at their first writes, because a call takes longer than a fault.
 const POPULATED_BYTES_MIN: usize = 16 * PAGE_BYTES;
 
-/// Bytes of huge pages that are copied before they replace the view's pages; so much memory exists
-/// twice. A multiple of a huge page.
+/// Bytes of huge pages that are copied before they replace the view's pages. This many bytes
+/// exist twice. A multiple of a huge page.
 const STEP_BYTES: usize = 32 * HUGE_BYTES;
 
 /// Copies the pages of a part of a mapping that are still a view. The caller owns the mapping and
@@ -62,7 +62,7 @@ pub(crate) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     copied
 }
 
-/// The huge pages of a view of which at least half is wanted; empty if there are none.
+/// The huge pages of a view of which at least half is wanted; an empty range if there are none.
 fn huge_pages(wanted: &Range<usize>, view: &Range<usize>) -> Range<usize> {
     static ARE_GIVEN: LazyLock<bool> = LazyLock::new(machine::has_transparent_huge_pages);
     let mut first = wanted.start / HUGE_BYTES * HUGE_BYTES;
@@ -96,8 +96,8 @@ fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
     let moved = unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) };
     if moved.is_err() {
         replaced.keep_mapped();
-        // SAFETY: both mappings have this length; one is the caller's alone, the other this
-        // function's.
+        // SAFETY: both mappings have this length; one belongs to the caller alone, the other to
+        // this function.
         unsafe { Hint::Unknown.copy_raw(view.as_ptr(), new.as_ptr(), length) };
         memory::unmap(new, length);
         registry::note_private(addresses.start..addresses.start + length);
@@ -125,16 +125,17 @@ fn copy_one(view: NonNull<u8>, new: NonNull<u8>, offset: usize) {
     let to = unsafe { new.add(offset) }.as_ptr();
     // SAFETY: likewise.
     let from = unsafe { view.add(offset) }.as_ptr();
-    // SAFETY: its first byte, which is writable. This write alone allocates the huge page: a copy
-    // that is interrupted by the fault restarts slowly.
+    // SAFETY: its first byte, which is writable. This write alone allocates the huge page,
+    // because a copy that is interrupted by the fault restarts slowly.
     unsafe { to.write_volatile(0) };
-    // SAFETY: the bytes are inside the two mappings, which do not overlap. Only this function has
-    // the new one, and the view changes only by the caller, which has borrowed it uniquely.
+    // SAFETY: the bytes are inside the two mappings, which do not overlap. Only this function
+    // refers to the new one, and only the caller, which has borrowed the view uniquely, can
+    // change the view.
     unsafe { Hint::ReadSoon.copy_raw(to, from, HUGE_BYTES) };
 }
 
-/// Copies these pages by one call, if they are enough and the kernel has the call (Linux 5.14).
-/// Returns the number of bytes copied.
+/// Copies these pages by one call, if there are enough of them and the kernel has the call (Linux
+/// 5.14). Returns the number of bytes copied.
 fn populate(base: NonNull<u8>, addresses: Range<usize>) -> usize {
     let start = addresses.start / PAGE_BYTES * PAGE_BYTES;
     let end = addresses.end.next_multiple_of(PAGE_BYTES);

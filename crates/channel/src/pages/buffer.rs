@@ -17,8 +17,8 @@ use haul_peer::memory;
 /// A received message, or memory for one. It is private: the sender cannot change it, and the
 /// sender does not see changes to it. The exceptions are messages that a trusted sender sent by
 /// `lease` or handed over unsealed: an untrustworthy sender could change those, and after a fork
-/// both processes share their memory. A buffer begins at a page unless it is smaller than 64 KiB.
-/// It is freed when it is dropped.
+/// both processes share their memory. A buffer begins at a page boundary unless it is smaller
+/// than 64 KiB. It is freed when it is dropped.
 pub struct Buffer {
     base: NonNull<u8>,
     length: usize,
@@ -26,10 +26,10 @@ pub struct Buffer {
     account: Account,
 }
 
-/// Below this size, a mapping and its faults cost more than zeroing.
+/// Below this size, a mapping and its faults cost more than zeroing allocated memory.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// The origin of the memory, to which it is freed.
+/// The origin of the memory, which says how it is freed.
 enum Memory {
     /// No memory.
     Nothing,
@@ -71,8 +71,8 @@ impl Buffer {
         let base = base.map_err(Error::system("allocate memory for the message"))?;
         let base: NonNull<u8> =
             NonNull::new(base.cast()).expect("the kernel maps nothing at zero unasked");
-        // SAFETY: advice about a mapping made here. Huge pages avoid most faults of a large one; a
-        // kernel without them ignores the advice.
+        // SAFETY: advice about a mapping made here. Huge pages avoid most faults of a large
+        // mapping; a kernel without them ignores the advice.
         let _ = unsafe {
             rustix::mm::madvise(base.as_ptr().cast(), length, rustix::mm::Advice::LinuxHugepage)
         };
@@ -136,21 +136,21 @@ impl Buffer {
 
     /// Announces writes to these bytes. A message that arrived sealed, from a peer without trust,
     /// is a view: the first write to each page of 4 KiB causes a page fault and a copy. This call
-    /// copies the range now, into huge pages where at least half of one is in the range. That takes
-    /// a quarter of the time for 2 MiB and more. Ranges under 64 KiB and other memory are left as
-    /// they are. The bytes never change. The account counts the bytes copied. When the buffer is
-    /// dropped, haul keeps its huge pages for the next announcement: up to 64 MiB, as long as the
-    /// process has a receiver. Before then, undo changes to the memory itself: locks, protection, a
-    /// device's registration.
+    /// copies the range now, into huge pages where at least half of one is in the range. For 2
+    /// MiB and more, that takes a quarter of the time. Ranges under 64 KiB and other memory are
+    /// left as they are. The content of the buffer does not change. The account counts the bytes
+    /// copied. When the buffer is dropped, haul keeps its huge pages for the next announcement:
+    /// up to 64 MiB, as long as the process has a receiver. Before then, undo changes to the
+    /// memory itself: locks, protection, a device's registration.
     ///
     /// For 1 MiB or more of a huge page, all of its 2 MiB are copied: up to 1 MiB more at either
     /// end of the range. Announce before you register the memory with a device, because the pages
     /// are replaced. To announce more than 0.11 of a message, keep
-    /// [`Settings::dirty_fraction`](crate::Settings) below that, or the receiver copies the whole
-    /// message instead.
+    /// [`Settings::dirty_fraction`](crate::Settings) below 0.11; otherwise the receiver copies
+    /// the whole message instead.
     ///
     /// # Panics
-    /// If the range is not inside the buffer.
+    /// Panics if the range is not inside the buffer.
     pub fn will_write(&mut self, range: Range<usize>) {
         let (start, end) = (range.start, range.end);
         assert!(
@@ -168,8 +168,9 @@ impl Buffer {
         self
     }
 
-    /// Moves its bytes into a target of the same length. If the target is haul's own mapping, whole
-    /// pages are moved, and the remainder is copied. Afterwards its content is undefined.
+    /// Moves the buffer's bytes into a target of the same length. If the target is haul's own
+    /// mapping, whole pages are moved, and the remainder is copied. Afterwards the buffer's
+    /// content is undefined.
     pub(crate) fn move_into(&mut self, target: &mut [u8]) {
         let mut placed = 0;
         if matches!(self.memory, Memory::Mapped) && registry::are_own(target) {

@@ -28,7 +28,7 @@ pub(crate) fn open_anew(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     ((old.st_dev, old.st_ino) == (new.st_dev, new.st_ino)).then_some(opened)
 }
 
-/// F_SETSIG of linux/fcntl.h, the same on every machine that haul is built for.
+/// F_SETSIG of linux/fcntl.h. Its value is the same on every machine that haul is built for.
 const F_SETSIG: libc::c_int = 10;
 
 /// Whether this is the only counted description that can write, so that no mapping by another one
@@ -36,12 +36,12 @@ const F_SETSIG: libc::c_int = 10;
 /// are disabled.
 pub(crate) fn is_exclusive(file: BorrowedFd<'_>) -> bool {
     let set = |command: libc::c_int, number: libc::c_int| {
-        // SAFETY: a number is all that either command takes.
+        // SAFETY: either command takes only a number, no pointer.
         unsafe { libc::fcntl(file.as_raw_fd(), command, number) == 0 }
     };
-    // If a process opens the file by this process's folder in /proc during the lease, it waits for
-    // the end of the lease, and the kernel signals the holder: by SIGIO, which kills, unless
-    // another signal is set.
+    // If a process opens the file through this process's folder in /proc during the lease, it
+    // waits for the end of the lease, and the kernel signals the holder. The signal is SIGIO,
+    // which kills, unless another signal is set.
     set(F_SETSIG, libc::SIGURG)
         && set(libc::F_SETLEASE, libc::F_WRLCK)
         && set(libc::F_SETLEASE, libc::F_UNLCK)

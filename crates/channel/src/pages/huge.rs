@@ -1,10 +1,10 @@
-//! Huge pages for a new memory file in which a message is built. The kernel gives files none while
-//! `shmem_enabled` is `never`, the default, whatever the advice. But `MADV_COLLAPSE` (Linux 6.1)
-//! replaces the pages of 2 MiB by a huge page at once. If the file has only one page in each 2 MiB,
-//! this copies almost nothing.
+//! Huge pages for a new memory file in which a message is built. The kernel gives files no huge
+//! pages while `shmem_enabled` is `never`, the default, whatever the advice. But `MADV_COLLAPSE`
+//! (Linux 6.1) replaces the pages of 2 MiB by a huge page at once. If the file contains only one
+//! page in each 2 MiB, this copies almost nothing.
 //!
-//! Measured on Zen 4, kernel 6.18, 256 MiB, one warm copy of which takes 29 ms, in ms of processor
-//! time:
+//! Measured on Zen 4, kernel 6.18, for 256 MiB, in ms of processor time. One warm copy takes 29
+//! ms:
 //!
 //! | | made | filled | unmapped and sealed | a page of ten written to in a view | given back |
 //! |---|---|---|---|---|---|
@@ -58,7 +58,7 @@ pub(crate) fn aligned_address(size_bytes: usize) -> usize {
         _ => return 0,
     };
     let (protection, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: a new mapping at an address of the kernel's choice affects no other memory.
     let room =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), around, protection, flags) };
     let Some(room) = room.ok().and_then(|room| NonNull::new(room.cast::<u8>())) else { return 0 };
@@ -67,7 +67,7 @@ pub(crate) fn aligned_address(size_bytes: usize) -> usize {
 }
 
 /// Replaces each 2 MiB of a file, which is mapped at `base` from its start on, by a huge page, as
-/// far as there are any. The remainder keeps its pages, or has one more.
+/// far as there are any. The remainder keeps its pages, and may get one more.
 fn collapse(file: BorrowedFd<'_>, base: NonNull<u8>, size_bytes: usize) {
     static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
     if !base.addr().get().is_multiple_of(HUGE_BYTES) || IS_UNKNOWN.load(Relaxed) {
@@ -77,7 +77,7 @@ fn collapse(file: BorrowedFd<'_>, base: NonNull<u8>, size_bytes: usize) {
     for start in (0..whole).step_by(STEP_BYTES) {
         let length = STEP_BYTES.min(whole - start);
         for page in (start..start + length).step_by(HUGE_BYTES) {
-            // The kernel makes no huge page of an empty range.
+            // The kernel makes no huge page for an empty range.
             let made = rustix::fs::fallocate(file, FallocateFlags::empty(), page as u64, 1);
             if made.is_err() {
                 return;
@@ -107,7 +107,7 @@ mod tests {
             let base = map_whole(file.as_fd(), size_bytes).unwrap();
             let blocks = rustix::fs::fstat(&file).unwrap().st_blocks as usize;
             assert_eq!(blocks * 512, size_bytes.next_multiple_of(4096), "{size_bytes}");
-            // SAFETY: a mapping of this size, which only this test has.
+            // SAFETY: a mapping of this size, which only this test uses.
             let bytes = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), size_bytes) };
             assert!(bytes.iter().all(|byte| *byte == 0), "{size_bytes}");
             bytes.fill(7);

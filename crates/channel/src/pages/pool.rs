@@ -3,9 +3,9 @@
 //!
 //! A pool belongs to the receiver and is made when the first message needs one. Leased memory
 //! returns to the pool when its [`Buffer`](crate::Buffer) is dropped. A message for which no pool
-//! has room gets a new pool. A new pool has no pages: the sender allocates them as it copies, so a
-//! false length takes no memory. The peer maps each pool once, and unmaps it when it learns that
-//! the pool was dropped.
+//! has room gets a new pool. A new pool has no pages: the sender allocates them as it copies, so
+//! a false length costs no memory. The peer maps each pool once, and unmaps it when it learns
+//! that the pool was dropped.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
@@ -31,14 +31,14 @@ const POOL_BYTES_MIN: usize = 2 << 20;
 const GROWN_BYTES_MAX: usize = 64 << 20;
 /// Pools that are kept for reuse; the peer maps no more at once.
 pub(crate) const POOLS_MAX: usize = 4;
-/// For this many messages a large pool without a lease is kept: as many as can be in transit, so
-/// that a pool which is used now and then among small messages stays warm.
+/// A large pool without a lease is kept for this many messages. As many can be in transit, so a
+/// pool which is used now and then among small messages stays warm.
 const IDLE_MESSAGES_MAX: u64 = crate::shared::layout::SLOTS;
 
 /// A piece of shared memory, mapped here as long as a part of it is leased.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// A unique number. Its remainder by [`POOLS_MAX`] is the pool's slot.
+    /// A unique number. The number modulo [`POOLS_MAX`] is the pool's slot.
     pub(crate) number: u64,
     base: NonNull<u8>,
     size_bytes: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Pool {
 /// The free and the leased parts of a pool.
 #[derive(Debug)]
 struct Space {
-    /// Offset and length of the free parts, in order, never adjacent.
+    /// Offset and length of the free parts, in ascending order, never adjacent.
     free: Vec<(usize, usize)>,
     /// Offset and length of the leased parts. They occupy whole pages.
     leased: Vec<(usize, usize)>,
@@ -83,7 +83,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Whether a page of it was missing when it was accessed.
+    /// Whether a page of the pool was missing when it was accessed.
     pub(crate) fn is_broken(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_broken)
     }
@@ -277,12 +277,13 @@ impl Pools {
         }
     }
 
-    /// The pool of a target and the target's offset, if it shares no page with other memory.
+    /// The pool of a target and the target's offset, if the target shares no page with other
+    /// memory.
     pub(crate) fn of(&self, target: &[u8]) -> Option<(&Arc<Pool>, usize)> {
         self.slots.iter().flatten().find_map(|pool| Some((pool, pool.offset_of_pages(target)?)))
     }
 
-    /// The slots that hold a pool, a bit for each.
+    /// The slots that hold a pool, as one bit per slot.
     pub(crate) fn kept(&self) -> u64 {
         let bits = self.slots.iter().enumerate();
         bits.map(|(slot, pool)| u64::from(pool.is_some()) << slot).sum()

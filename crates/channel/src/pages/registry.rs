@@ -19,8 +19,8 @@ use super::huge::HUGE_BYTES;
 use super::ranges::Ranges;
 use haul_peer::fork::Lock;
 
-/// The page size of every machine that haul is built for. With larger pages the kernel refuses to
-/// replace them.
+/// The page size of every machine that haul is built for. If the kernel's pages are larger, it
+/// refuses to replace pages of this size.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// A mapping: its length, the addresses that are views of sealed memory, whose pages are copied at
@@ -44,8 +44,8 @@ pub(crate) fn register(base: NonNull<u8>, length: usize) {
     own().insert(base.as_ptr().addr(), Mapping { length, views, huge });
 }
 
-/// Removes a mapping. Returns its addresses of huge pages that replaced views. Only whole ones: a
-/// part of a huge page may have been replaced since, and the remainder is not a huge page any more.
+/// Removes a mapping. Returns its addresses of huge pages that replaced views. Returns only whole
+/// huge pages: if a part of one was replaced since, the remainder is no longer a huge page.
 pub(crate) fn forget(base: NonNull<u8>) -> Vec<Range<usize>> {
     let start = base.as_ptr().addr();
     let Some(mapping) = own().remove(&start) else { return Vec::new() };
@@ -106,10 +106,11 @@ fn with_mapping<T>(start: usize, act: impl FnOnce(usize, &mut Mapping) -> T) -> 
 
 /// Pages of haul's own that a call is about to replace. Their content is undefined.
 ///
-/// Kernels unmap the target and may fail afterwards (mremap(2): before 6.17; mmap(2): before 6.12).
-/// Another thread may map memory there in that moment, and it could not be distinguished from the
-/// old pages. So the pages are marked. When a call fails, either the mark is still there, and with
-/// it all pages, because the kernel unmaps all or none; or the pages are gone.
+/// Kernels unmap the target and may fail afterwards (mremap(2): before 6.17; mmap(2): before
+/// 6.12). Another thread may map memory there in that moment, and the new memory could not be
+/// distinguished from the old pages. So the pages are marked. If the mark still exists after a
+/// failed call, all pages do, because the kernel unmaps all or none. Otherwise the pages are
+/// gone.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Replaced {
@@ -140,7 +141,7 @@ impl Replaced {
         Self { start, length, mark }
     }
 
-    /// After a failed call: makes sure that haul's own pages are mapped there. Aborts if that is
+    /// After a failed call, makes sure that haul's own pages are mapped there. Aborts if that is
     /// impossible, because nothing sound is left to do.
     pub(crate) fn keep_mapped(self) {
         match map_what_is_free(self.start, self.length) {
@@ -179,8 +180,8 @@ fn is_there(start: NonNull<u8>) -> bool {
     result == 0 && state & 1 != 0
 }
 
-/// As [`Replaced::keep_mapped`], for pages to which another process writes, so that a mark may not
-/// stay: assumes that existing pages are the old ones.
+/// Like [`Replaced::keep_mapped`], for pages to which another process may write, which could
+/// overwrite a mark. So it assumes that existing pages are the old ones.
 pub(crate) fn keep_mapped(start: NonNull<u8>, length: usize) {
     match map_what_is_free(start, length) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -191,7 +192,7 @@ pub(crate) fn keep_mapped(start: NonNull<u8>, length: usize) {
 /// Maps new pages if the addresses are unmapped.
 ///
 /// # Errors
-/// [`Errno::EXIST`] if pages are mapped there; otherwise there is no memory.
+/// [`Errno::EXIST`] if pages are mapped there; another error if there is no memory.
 fn map_what_is_free(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;

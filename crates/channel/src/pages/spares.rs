@@ -1,12 +1,12 @@
 //! Huge pages of dropped messages. The next announced bytes are copied into them.
 //!
 //! The kernel zeroes a new huge page first, which takes as long as the copy into it. And a guest
-//! whose balloon reports free pages has returned the memory: its host allocates it again at the
-//! first access. Measured on Zen 4 under KVM, kernel 6.18: 0.2 ms for 2 MiB that were in use
-//! shortly before, 7.4 ms for 2 MiB that were free for some seconds.
+//! whose balloon reports free pages has returned the memory; then its host allocates the memory
+//! again at the first access. Measured on Zen 4 under KVM, kernel 6.18: 0.2 ms for 2 MiB that
+//! were in use shortly before, 7.4 ms for 2 MiB that were free for some seconds.
 //!
-//! They belong to the process, because buffers outlive their channel, and return to the system with
-//! its last receiver.
+//! These pages belong to the process, because buffers outlive their channel. They return to the
+//! system when the process drops its last receiver.
 
 use std::ptr::NonNull;
 use std::sync::MutexGuard;
@@ -15,7 +15,8 @@ use super::huge::HUGE_BYTES;
 use haul_peer::fork::Lock;
 use haul_peer::memory;
 
-/// The bytes that are kept, as many as of a pool of `lease`: a tenth of 640 MiB.
+/// The largest number of bytes that are kept, the same as for a pool of `lease`: a tenth of 640
+/// MiB.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 static SPARES: Lock<Spares> = Lock::new(Spares::new(), |_| ());
@@ -29,7 +30,7 @@ pub(crate) fn add_receiver() {
     spares().receivers += 1;
 }
 
-/// Records one receiver less. With the last one all memory is freed.
+/// Records one receiver less. If it was the last one, all memory is freed.
 pub(crate) fn remove_receiver() {
     let gone = {
         let mut spares = spares();
@@ -50,7 +51,7 @@ pub(crate) fn take(bytes: usize) -> Option<(NonNull<u8>, usize)> {
 }
 
 /// Keeps whole huge pages, as many as there is room for, and unmaps the remainder. They must be
-/// private and anonymous, the caller's own, and without references to them.
+/// private and anonymous, they must belong to the caller, and no references to them may exist.
 pub(crate) fn give(base: NonNull<u8>, bytes: usize) {
     let kept = {
         let mut spares = spares();
@@ -82,7 +83,7 @@ impl Spares {
         Self { ranges: Vec::new(), bytes: 0, receivers: 0 }
     }
 
-    /// The bytes that there is room for: zero without a receiver.
+    /// The number of bytes that there is room for: zero without a receiver.
     fn room(&self) -> usize {
         if self.receivers > 0 { KEPT_BYTES_MAX - self.bytes } else { 0 }
     }
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn give_keeps_limited_pages_and_none_without_receiver() {
-        // The process's own spares, which other tests share: theirs may be among them.
+        // The process's spares, which other tests share: pages of these tests may be among them.
         add_receiver();
         let (base, bytes) = pages(KEPT_BYTES_MAX / HUGE_BYTES + 3);
         give(base, bytes);

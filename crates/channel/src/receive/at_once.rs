@@ -1,5 +1,5 @@
-//! The fast path of a small message that is in its slot, see `send::at_once`. The slow path took
-//! 920 instructions for a message of 64 B on Cascade Lake.
+//! The fast path of a small message that is in its slot, see `send::at_once`. The slow path
+//! needed 920 instructions for a message of 64 B on Cascade Lake.
 
 use haul_copy::Hint;
 
@@ -57,8 +57,9 @@ impl Inbox {
         Some(account(header.length, self.lane.system_calls - calls_before))
     }
 
-    /// Whether a message is published behind the consumed ones. The sender's count is only read
-    /// again when all known messages are consumed, because its line comes from the sender's cache.
+    /// Whether another message is published after the consumed ones. The sender's count is read
+    /// again only when all known messages are consumed, because its line comes from the sender's
+    /// cache.
     fn is_published(&mut self) -> bool {
         if self.published <= self.consumed {
             let reported = self.lane.load(layout::PUBLISHED);
@@ -115,8 +116,8 @@ mod tests {
         }
     }
 
-    /// Replaces this end's mapping by an empty file, as after a hole for which the system has no
-    /// page.
+    /// Replaces this end's mapping by that of an empty file. Accesses then fail like those to a
+    /// hole for which the system has no page.
     fn lose(end: &Channel) {
         let region = &end.sender.outbox.lane.link.region;
         let base = region.at(0, region.size_bytes());
@@ -190,7 +191,8 @@ mod tests {
         assert!(other.receiver.inbox.receive_at_once(&mut [0; 9]).is_none(), "it does not fit");
         let too_small = other.recv_into(&mut [0; 9]).unwrap_err();
         assert!(matches!(too_small, Error::TooSmall { .. }), "{too_small}");
-        // The slow path began with it and must end it: the fast path does not know of it.
+        // The slow path began with this message and must end it, because the fast path does not
+        // know of it.
         for message in 0..SLOTS {
             let mut target = [99; 12];
             assert_eq!(other.recv_into(&mut target).unwrap().size_bytes, 10);

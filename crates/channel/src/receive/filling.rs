@@ -30,8 +30,8 @@ impl Inbox {
 
     /// Moves bytes of the current message into a target of exactly its length.
     fn fill(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Step<Account>, Error> {
-        // Before any other word is read, as in `closing`: then every word that the sender published
-        // before it closed is found.
+        // The state is read before any other word, like in `closing`. Then every word that the
+        // sender published before it closed is visible.
         let state = self.lane.state(layout::SENDER_STATE);
         match self.move_some(target, is_exposed)? {
             Step::Done(Taken::Part(bytes)) => {
@@ -136,8 +136,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Checks that the peer lives: only then did bytes that were read by its process number come
-    /// from it.
+    /// Checks that the peer lives. Only then did bytes that were read by its process ID come from
+    /// the peer.
     fn check_still_the_peer(&mut self, length: usize) -> Result<(), Error> {
         let mechanism = self.pending.as_ref().map(|pending| pending.account.mechanism);
         if mechanism.is_some_and(Mechanism::reads_the_peer) && self.lane.is_peer_gone(true) {
@@ -147,8 +147,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Checks that the sender had not closed within the message before no bytes were found: then it
-    /// sends no more of it.
+    /// Called if no bytes were found. Checks that the sender had not closed the channel within
+    /// the message before, because then it sends no more of the message.
     fn check_still_coming(&self, state: u32) -> Result<(), Error> {
         let (done, size) = self.progress();
         let (done, size) = (Bytes(done), Bytes(size));
@@ -174,8 +174,8 @@ impl Inbox {
         account.system_calls = self.lane.system_calls - pending.calls_before;
         if let Some(meter) = pending.meter {
             meter.write_to(&mut account);
-            // For the sender's choice of a mechanism: a late value only costs time. Written only
-            // when it changes, because the sender reads this line.
+            // For the sender's choice of a mechanism; a late value only costs time. It is written
+            // only when it changes, because the sender reads this line.
             let is_new = u64::from(account.received_into_new());
             if self.lane.load(layout::INTO_NEW_MEMORY) != is_new {
                 self.lane.store(layout::INTO_NEW_MEMORY, is_new);
@@ -199,7 +199,7 @@ pub(crate) struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    /// Fills haul's own memory, which the caller must not reuse if the peer may still write to it.
+    /// Fills haul's own memory. The caller must not reuse it if the peer may still write to it.
     pub(crate) fn into_own(inbox: &'a mut Inbox, memory: &'a mut Buffer) -> Self {
         Self { inbox, target: memory, is_exposed: true }
     }

@@ -43,7 +43,8 @@ pub(crate) struct Pending {
     pub(crate) is_begun: bool,
     /// Whether every byte has arrived, so that only the checksum remains to be compared.
     pub(crate) is_moved: bool,
-    /// Bytes from the first on that arrived by another mechanism before the ring.
+    /// Number of leading bytes that arrived by another mechanism before the ring carried the
+    /// remainder.
     pub(crate) refused_at: usize,
     /// If the message has a checksum: the sum so far, and how many of the bytes that the processor
     /// did not copy were added.
@@ -64,14 +65,14 @@ impl Inbox {
     /// Begins a call, see [`Lane::enter`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Lane::enter`].
     #[inline]
     pub(crate) fn enter(&mut self) -> Result<(), Error> {
         let consumed = self.consumed.index();
         let is_free = self.pending.as_ref().is_none_or(|pending| !pending.is_begun);
         let is_current = |lane: &Lane| is_free && lane.load(layout::CONSUMED) == consumed;
         if self.lane.enter(is_current)? {
-            // The pools of the process before this one belong to it.
+            // The pools that an earlier process made belong to that process.
             self.states.retire();
         }
         Ok(())
@@ -96,7 +97,8 @@ impl Inbox {
             };
         }
         let at = self.lane.slot(self.consumed);
-        // All lines at once, while the header is on its way: what it says is needed for the copy.
+        // Prefetches all lines at once, while the header is still in transfer, because the copy
+        // has to wait for the header.
         self.lane.link.region.fetch(at, layout::HEADER_BYTES + self.inline_before, Fetch::ToRead);
         let pending = self.validate(self.lane.header(self.consumed))?;
         let length = pending.length;

@@ -50,18 +50,18 @@ impl Receiver {
         self.recv_to(target, false)
     }
 
-    /// As [`recv_into`](Self::recv_into), but a trusted peer may write to `target`: by `double`
-    /// both ends move the message at once. A peer that was stopped within a piece writes the
-    /// remainder of the piece when it continues, even after this call has returned.
+    /// Like [`recv_into`](Self::recv_into), but a trusted peer may write to `target`: with
+    /// `double`, both ends move the message at once. A peer that was stopped within a piece
+    /// writes the remainder of the piece when it continues, even after this call has returned.
     ///
     /// # Errors
-    /// As [`recv_into`](Self::recv_into).
+    /// Those of [`recv_into`](Self::recv_into).
     ///
     /// # Safety
-    /// If this fails, `target` must stay mapped and must be neither read nor written until the peer
-    /// is gone. After [`Error::TooSmall`], [`Error::TooLong`], [`Error::Closed`],
-    /// [`Error::TakenOver`] and a [`Error::Deadline`] without a size, the caller may use it as
-    /// before.
+    /// If this fails, `target` must stay mapped and must be neither read nor written until the
+    /// peer is gone. After [`Error::TooSmall`], [`Error::TooLong`], [`Error::Closed`],
+    /// [`Error::TakenOver`] and [`Error::Deadline`] without a size, the caller may use `target`
+    /// as before.
     ///
     /// ```
     /// # mod haul { pub use haul_channel as channel; }
@@ -99,7 +99,7 @@ impl Receiver {
             return Err(Error::TooSmall { needed: Bytes(needed as u64), has: Bytes(has as u64) });
         };
         if let Some(building) = self.building.take() {
-            // `try_recv` had begun with this message.
+            // `try_recv` had begun to receive this message.
             let mut buffer = self.finish_building(building)?;
             buffer.move_into(target);
             return Ok(buffer.account().clone());
@@ -112,7 +112,8 @@ impl Receiver {
     /// Waits for a message and returns it in a new buffer.
     ///
     /// # Errors
-    /// As [`recv_into`](Self::recv_into), and [`Error::System`] if there is no memory for it.
+    /// Those of [`recv_into`](Self::recv_into), and [`Error::System`] if there is no memory for
+    /// the buffer.
     pub fn recv(&mut self) -> Result<Buffer, Error> {
         let length = self.wait_length()?;
         let building = self.memory(length)?;
@@ -124,7 +125,7 @@ impl Receiver {
     /// where the last one ended, and moves bytes for some milliseconds at most.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv). The caller must check the deadline.
+    /// Those of [`recv`](Self::recv). The caller must check the deadline.
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
         self.inbox.enter()?;
         let result = transfer::advance(&mut AwaitingHeader { inbox: &mut self.inbox });
@@ -147,7 +148,7 @@ impl Receiver {
     /// Waits for a message and returns its length. The message stays in the channel.
     ///
     /// # Errors
-    /// As [`recv_into`](Self::recv_into).
+    /// Those of [`recv_into`](Self::recv_into).
     pub fn wait_length(&mut self) -> Result<usize, Error> {
         self.inbox.enter()?;
         let result = transfer::drive(&mut AwaitingHeader { inbox: &mut self.inbox });
@@ -186,8 +187,8 @@ impl Receiver {
         }
     }
 
-    /// The memory of the current message: the buffer that a call began with, the mechanism's
-    /// memory, or a new buffer.
+    /// The memory of the current message: the buffer that an earlier call began to fill, the
+    /// mechanism's memory, or a new buffer.
     fn memory(&mut self, length: usize) -> Result<Buffer, Error> {
         if let Some(building) = self.building.take() {
             return Ok(building);
@@ -216,8 +217,8 @@ impl Receiver {
         self.end_on_error_with(result, &[])
     }
 
-    /// Ends the channel after an error, except for errors that leave it usable: a deadline without
-    /// a message, and a target that is too small.
+    /// Ends the channel after an error, except for two errors that leave it usable: a deadline
+    /// without a message, and a target that is too small.
     fn end_on_error_with<T>(
         &mut self,
         result: Result<T, Error>,

@@ -30,7 +30,7 @@ pub struct Explanation {
     pub reason: Reason,
     /// Whether both ends trust each other.
     pub is_trusted: bool,
-    /// Whether a table that was measured on this machine is in force.
+    /// Whether a table that was measured on this machine is in use.
     pub is_measured: bool,
     /// Each mechanism, and why it cannot carry this message, if it cannot.
     pub obstacles: Vec<(Mechanism, Option<&'static str>)>,
@@ -67,16 +67,16 @@ impl Sender {
     /// Sends several slices as one message, see [`send`](Self::send).
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Those of [`send`](Self::send).
     pub fn send_vectored(&mut self, parts: &[IoSlice<'_>]) -> Result<Account, Error> {
         self.start(Source::many(parts), None)?.finish()
     }
 
-    /// Hands over a message that was built in place, without a copy. If a child that another thread
-    /// forked has the memory until its exec, waits for that, at most 0.1 s.
+    /// Hands over a message that was built in place, without a copy. If a child that another
+    /// thread forked keeps the memory until its exec, waits for that exec, at most 0.1 s.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and [`Error::System`] if the memory cannot be handed over.
+    /// Those of [`send`](Self::send), and [`Error::System`] if the memory cannot be handed over.
     pub fn send_built(&mut self, building: Building) -> Result<Account, Error> {
         self.start(Source::one(&[]), Some(building))?.finish()
     }
@@ -84,7 +84,7 @@ impl Sender {
     /// Begins to send a message, without waiting.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Those of [`send`](Self::send).
     pub fn start_send<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Sending<'a>, Error> {
         self.start(Source::one(bytes), None)
     }
@@ -113,7 +113,7 @@ impl Sender {
             source.begin_sum();
         }
         let (mechanism, by) = match building {
-            // Whether it will be sealed is only known when the memory is given up.
+            // Whether the memory will be sealed is only known when it is given up.
             Some(building) => (Mechanism::Sealed, AnySending::built(building)),
             None => {
                 let sleeps = outbox.lane.sleeps;

@@ -69,7 +69,7 @@ impl<'a> Sending<'a> {
     /// polled for reading before the next call.
     ///
     /// # Errors
-    /// As [`send`](crate::Sender::send). The caller must check the deadline.
+    /// Those of [`send`](crate::Sender::send). The caller must check the deadline.
     pub fn advance(&mut self) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::advance(self);
@@ -82,12 +82,12 @@ impl<'a> Sending<'a> {
         self.outbox.lane.link.as_fd()
     }
 
-    /// Waits until the message is complete, for `time` at most. Returns whether it is complete. If
-    /// not, it continues with a later call of `wait`, [`advance`](Self::advance) or
+    /// Waits until the message is complete, for `time` at most. Returns whether it is complete.
+    /// If not, the transfer continues with a later call of `wait`, [`advance`](Self::advance) or
     /// [`finish`](Self::finish).
     ///
     /// # Errors
-    /// As [`send`](crate::Sender::send). The caller must check the deadline.
+    /// Those of [`send`](crate::Sender::send). The caller must check the deadline.
     pub fn wait(&mut self, time: Duration) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::drive_for(self, time);
@@ -97,7 +97,7 @@ impl<'a> Sending<'a> {
     /// Waits until the message is complete.
     ///
     /// # Errors
-    /// As [`send`](crate::Sender::send).
+    /// Those of [`send`](crate::Sender::send).
     pub fn finish(mut self) -> Result<Account, Error> {
         self.check_own()?;
         let result = transfer::drive(&mut self);
@@ -109,7 +109,8 @@ impl<'a> Sending<'a> {
         Ok(std::mem::take(&mut self.account))
     }
 
-    /// An error in a process that was forked within the message, which cannot continue it.
+    /// Returns an error in a process that was forked within the message, because that process
+    /// cannot continue it.
     fn check_own(&mut self) -> Result<(), Error> {
         self.outbox.lane.check_own()
     }
@@ -258,8 +259,8 @@ impl<'a> Sending<'a> {
 struct Before {
     /// The cells of earlier messages, which the receiver may still be emptying.
     chunks: u64,
-    /// The words of mechanisms whose messages are answered before the next one begins, so that
-    /// these do not change until then.
+    /// The words of mechanisms whose messages are answered before the next one begins. So these
+    /// words do not change until then.
     words: [u64; 2],
 }
 
@@ -281,8 +282,9 @@ impl Transfer for Sending<'_> {
     type Output = ();
 
     fn step(&mut self) -> Result<Step<()>, Error> {
-        // Before the step, as in `closing`: then the step sees every word that the receiver
-        // published before it closed. A message without a slot need not read the receiver's words.
+        // The state is read before the step, like in `closing`. Then the step sees every word
+        // that the receiver published before it closed. A message without a slot need not read
+        // the receiver's words.
         let was_closed = self.state != State::Slot && self.outbox.is_closed();
         let step = match self.state {
             State::Complete => return Ok(Step::Done(())),

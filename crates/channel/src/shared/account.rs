@@ -7,7 +7,8 @@ use super::names::Mechanism;
 /// The cost of a transfer at one end. The transfer's cost is the sum of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// The mechanism that moved the bytes; the last one if another one was given up for it.
+    /// The mechanism that moved the bytes. If the first mechanism was given up, this is the last
+    /// one.
     pub mechanism: Mechanism,
     /// The mechanism that the transfer began with, if it was given up.
     pub fell_back_from: Option<Mechanism>,
@@ -21,7 +22,7 @@ pub struct Account {
     /// Processor time of the calling thread, user and system. `None` for a message under 128 KiB:
     /// the system calls to read it would take a tenth of the transfer or more.
     pub cpu: Option<Duration>,
-    /// Page faults of the calling thread, minor and major. `None` as for `cpu`.
+    /// Page faults of the calling thread, minor and major. `None` in the same cases as for `cpu`.
     pub faults: Option<u64>,
     /// System calls of the transfer, except those for this account and the one that checks before a
     /// message whether the peer lives.
@@ -31,8 +32,8 @@ pub struct Account {
     pub extra_memory_bytes: u64,
 }
 
-/// From this size on, a transfer takes much longer than the four system calls that measure it: 1.2
-/// us at either end in a guest, of the 10 us of a transfer of 64 KiB.
+/// From this size on, a transfer takes much longer than the four system calls that measure it. In
+/// a guest these take 1.2 us at either end; a transfer of 64 KiB takes 10 us.
 const METERED_BYTES_MIN: u64 = 128 << 10;
 
 impl Account {
@@ -47,7 +48,7 @@ impl Account {
 /// The smallest page of this architecture's processors, in bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// Processor time and faults since a beginning.
+/// Processor time and page faults at the beginning of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meter {
     cpu: Duration,
@@ -55,12 +56,12 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Begins now, if the message is large enough.
+    /// Begins a measurement now, if the message is large enough.
     pub(crate) fn of(length: u64) -> Option<Self> {
         (length >= METERED_BYTES_MIN).then(Self::start)
     }
 
-    /// Begins now. Costs two system calls.
+    /// Begins a measurement now. Costs two system calls.
     fn start() -> Self {
         Self { cpu: time_of_thread(), faults: faults_of_thread() }
     }
@@ -73,7 +74,7 @@ impl Meter {
     }
 }
 
-/// By libc: rustix reads the vDSO itself, which does not exist under valgrind.
+/// Calls libc, because rustix reads the vDSO itself, which does not exist under valgrind.
 fn time_of_thread() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the target is a structure of the right type that nothing else refers to.

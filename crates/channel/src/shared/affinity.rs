@@ -1,6 +1,6 @@
 //! The processors that an end may run on. Each end publishes its own, so that both know whether
-//! they share one processor. Of two pinned threads, as in data planes, neither can determine that
-//! alone.
+//! they share one processor. If both threads are pinned, as in data planes, neither can determine
+//! this alone.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -10,11 +10,11 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 pub(crate) struct Affinity(u64);
 
 impl Affinity {
-    /// Not published, or not known.
+    /// Not published, or unknown.
     const UNKNOWN: u64 = 0;
     /// Several processors.
     const SEVERAL: u64 = 1;
-    /// A single processor: its number plus this.
+    /// A single processor, published as its number plus this.
     const ONE: u64 = 2;
 
     /// The affinity of the calling thread. Costs one system call.
@@ -42,7 +42,7 @@ impl Affinity {
         self.0 >= Self::ONE
     }
 
-    /// Whether both are the same single processor.
+    /// Whether both ends may run only on the same single processor.
     pub(crate) fn is_the_one_of(self, other: Self) -> bool {
         self.is_one() && self == other
     }
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Each end is on a thread that is pinned before the handshake, or afterwards.
+    /// Each end runs on a thread that is pinned before the handshake, or afterwards.
     #[test]
     fn pinned_ends_know_whether_they_share_processor() {
         let allowed = allowed();

@@ -1,6 +1,6 @@
-//! How a sleeping end is woken. The publisher writes its word, then checks whether the other end
-//! sleeps. The sleeper announces that it sleeps, then polls the word once more. At least one of the
-//! two sees the other's write.
+//! The protocol that wakes a sleeping end. The publisher writes its word, then checks whether the
+//! other end sleeps. The sleeper announces that it sleeps, then polls the word once more. At
+//! least one of the two sees the other's write.
 //!
 //! ```text
 //! publisher:  word = value;     fence;  how?  -> wake
@@ -24,7 +24,7 @@ pub(crate) fn announce<F: Flags>(bell: &F, how: &F, way: u32) -> u32 {
     seen
 }
 
-/// How the other end sleeps, if it does. To be called after a word was published.
+/// How the other end sleeps, if it does. Must be called after a word was published.
 pub(crate) fn sleep_state<F: Flags>(how: &F) -> u32 {
     // SYNC: sleep announced: either this end sees that the other end sleeps, or the other end,
     // which polls once more after its announcement, sees the word that was just published.

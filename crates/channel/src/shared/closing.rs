@@ -10,7 +10,8 @@
 use super::layout::GIVEN_UP;
 use super::words::Flags;
 
-/// Publishes that this end is closed, or gave up, before any later operation of this thread.
+/// Publishes that this end is closed, or gave up. The other end sees this before the effects of
+/// any later operation of this thread.
 pub(crate) fn publish<F: Flags>(state: &F, what: u32) {
     // SYNC: closed: an end that sees this also sees every word published before.
     state.put(what);
@@ -26,8 +27,8 @@ pub(crate) fn poll<F: Flags, T>(state: &F, find: impl FnOnce() -> T) -> (u32, T)
     (state, find())
 }
 
-/// Whether the other end gave up. To be called after reading bytes that the other end may change
-/// once it gave up.
+/// Whether the other end gave up. Must be called after bytes were read that the other end may
+/// change once it gave up.
 pub(crate) fn has_given_up<F: Flags>(state: &F) -> bool {
     // SYNC: given up: after the bytes were read.
     F::fence();

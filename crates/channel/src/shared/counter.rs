@@ -1,24 +1,25 @@
-//! The counter by which both ends of `double` claim pieces: the sender from the front, the receiver
-//! from the back, until they meet.
+//! The counter with which both ends of `double` claim pieces: the sender from the front, the
+//! receiver from the back, until they meet.
 //!
 //! ```text
 //! 63      48 47          24 23           0
 //! | message | from the back | from the front |
 //! ```
 //!
-//! The word is shared, so each end trusts only its own operations. The sender writes only pieces of
-//! its own message, whatever the word says. The receiver counts its own pieces in private memory.
-//! The message is complete when these and the pieces that the sender reports as *finished* meet:
-//! then every piece from the front up was written, and every piece from there to the end was read.
+//! The word is shared, so each end trusts only its own operations. The sender writes only pieces
+//! of its own message, whatever the word says. The receiver counts its own pieces in private
+//! memory. The message is complete when these pieces and those that the sender reports as
+//! *finished* meet. Then every piece before that point was written, and every piece from there to
+//! the end was read.
 
 use super::words::Word;
 
-/// Bits of a count of pieces.
+/// Number of bits of a piece count.
 const BITS: u32 = 24;
 const MASK: u64 = (1 << BITS) - 1;
-/// The largest number of pieces of a message.
+/// The largest number of pieces per message.
 pub(crate) const PIECES_MAX: u64 = MASK;
-/// Bits of the message's number in the word: enough to distinguish adjacent messages.
+/// The bits of the message's number that the word holds: enough to distinguish adjacent messages.
 const TAG_MASK: u64 = 0xffff;
 
 /// The result of a claim.
@@ -44,7 +45,7 @@ fn front_of(word: u64) -> u64 {
     word & MASK
 }
 
-/// The receiver begins: nothing is claimed.
+/// The receiver begins a message: nothing is claimed.
 pub(crate) fn begin(word: &impl Word, message: u64) {
     word.put(pack(message, 0, 0));
 }

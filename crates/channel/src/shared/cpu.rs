@@ -1,9 +1,9 @@
 //! The processor that an end ran on when it last waited. Each end publishes its own. Two ends on
-//! one processor take turns there, and an end that polls keeps the other one from running.
+//! one processor alternate, and an end that polls keeps the other one from running.
 //!
-//! The number of running threads does not show that. With one of two processors busy, the ends may
-//! share the other one, or have a busy one and a free one. The kernel migrates them between these
-//! cases within milliseconds, without notice.
+//! The number of running threads does not show that. With one of two processors busy, the ends
+//! may share the free one, or each end may use one of the two. The kernel migrates them between
+//! these cases within milliseconds, without notice.
 
 /// The processor that an end's thread runs on, as published. A peer's value is a hint: the worst
 /// that a false one causes is a slower transfer.
@@ -13,7 +13,7 @@ pub(crate) struct Cpu(u64);
 impl Cpu {
     /// Not published yet.
     const UNKNOWN: u64 = 0;
-    /// The value of processor 0; the others follow.
+    /// The value of processor 0; the values of the other processors follow.
     const FIRST: u64 = 1;
 
     /// The processor of the calling thread. Costs no system call: the kernel keeps the number in

@@ -1,25 +1,25 @@
-//! The distance of the other end's cache: the time of a line's transfer from there.
+//! The distance of the other end's cache: the time in which a line arrives from there.
 //!
 //! Between two processors that share their last cache, a line's transfer is faster than memory;
-//! between two that do not, it is slower: a round trip of a word takes 140 or 560 ns on Zen 4, and
-//! memory takes 110. Which case applies changes when threads migrate, in a guest without notice. So
-//! the time is measured when a line comes from the other end anyway: at a read of a word that the
-//! other end has changed.
+//! between two that do not, it is slower. On Zen 4, a round trip of a word takes 140 or 560 ns,
+//! and memory takes 110. Which case applies changes when threads migrate, and a guest does not
+//! notice that. So the time is measured when a line comes from the other end anyway: when this
+//! end reads a word that the other end has changed.
 
 use std::time::{Duration, Instant};
 
-/// From this time on, bytes reach the other end sooner by way of memory. It is the latency of
-/// memory. Times measured as here, including the clock's own 30 ns, are 30 to 90 ns if the cache is
-/// shared, and 150 or more otherwise.
+/// From this time on, bytes reach the other end sooner through memory. It is the latency of
+/// memory. The times measured here, including the clock's own 30 ns, are 30 to 90 ns if the cache
+/// is shared, and 150 or more otherwise.
 const FAR: Duration = Duration::from_nanos(110);
-/// No line takes longer: a read that does was interrupted.
+/// No line takes longer than this. A read that does was interrupted.
 const LONGEST: Duration = Duration::from_nanos(300);
 /// Each read has the weight of an eighth, so that a single interrupted one does not decide.
 const WEIGHT: u32 = 8;
 /// One of this many reads is timed, because an end that waits reads many times.
 const READS: u32 = 4;
 
-/// The average of the measured times. It is near until one was measured.
+/// The average of the measured times. The cache counts as near until a time was measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Distance {
     average: Duration,
@@ -52,7 +52,7 @@ impl Distance {
         self.average = self.average * (WEIGHT - 1) / WEIGHT + time.min(LONGEST) / WEIGHT;
     }
 
-    /// Whether bytes reach the other end sooner by way of memory.
+    /// Whether bytes reach the other end sooner through memory.
     pub(crate) fn is_far(self) -> bool {
         self.average >= FAR
     }

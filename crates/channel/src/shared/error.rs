@@ -50,16 +50,16 @@ pub enum Error {
         process: Option<i32>,
         /// Its user.
         user: u32,
-        /// Whether that number stands for all users without one in this user namespace.
+        /// Whether that number stands for all users that have no number in this user namespace.
         is_unknown: bool,
         /// The users that are allowed.
         allowed: Vec<u32>,
     },
-    /// The descriptor or the memory that the peer handed over is not safe to use.
+    /// A descriptor or memory that the peer handed over is not safe to use.
     Memory {
         /// The value that arrived.
         found: String,
-        /// What is safe.
+        /// The value that is safe.
         expected: &'static str,
     },
     /// The peer sent an impossible length, count or index.
@@ -71,8 +71,8 @@ pub enum Error {
         /// The limit, or the expected value.
         limit: u64,
     },
-    /// Too many descriptors that peers handed over are not closed yet, so no new channel begins: a
-    /// peer can delay the closing of some kinds of descriptors.
+    /// Too many descriptors that peers handed over are not closed yet, so no new channel begins.
+    /// A peer can delay the closing of some kinds of descriptors.
     Unclosed {
         /// Descriptors that are not closed yet.
         held: usize,
@@ -88,7 +88,7 @@ pub enum Error {
         /// Bytes of the message; zero if it had not begun.
         size: Bytes,
     },
-    /// The peer closed its end between two messages: it sends no more.
+    /// The peer closed its end between two messages: it sends no more messages.
     Closed,
     /// The peer lives but makes no progress.
     Deadline {
@@ -147,7 +147,7 @@ pub enum Error {
         /// The process that uses it.
         by: &'static str,
     },
-    /// A transfer failed earlier, so the shared state is not reliable any more.
+    /// A transfer failed earlier, so the shared state is no longer reliable.
     Broken,
 }
 

@@ -12,7 +12,7 @@ pub(crate) const GREETING_BYTES: usize = 64;
 /// The packets of the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Greeting {
-    /// 1 to 4: see `handshake`.
+    /// The step of the handshake, 1 to 4, see `handshake`.
     pub(crate) step: u32,
     /// The length of a chunk in bytes; 0 in step 1.
     pub(crate) chunk_bytes: u32,

@@ -7,7 +7,7 @@
 //! 4. the accepting end does the same.
 //!
 //! Each end begins to watch the other's process before it asks for the proof. So a process that
-//! sends the proof was alive then, and its process number cannot have been reused.
+//! sends the proof was alive when the watch began, and its process ID cannot have been reused.
 
 use std::time::Instant;
 
@@ -45,12 +45,12 @@ struct Party<'a> {
     socket: &'a OwnedFd,
     settings: &'a Settings,
     until: Instant,
-    /// In separate memory, so that the peer can try to read it.
+    /// The number is in separate memory, so that the peer can try to read it.
     nonce: Box<u64>,
 }
 
 impl<'a> Party<'a> {
-    /// Refuses a peer of a user that is not allowed, before any packet is sent.
+    /// Refuses a peer whose user is not allowed, before any packet is sent.
     fn new(
         attempt: &'static str,
         socket: &'a OwnedFd,
@@ -84,7 +84,7 @@ impl<'a> Party<'a> {
         Ok((greeting, packet))
     }
 
-    /// Receives the peer's proof: it knows this end's number, and it is the process that is
+    /// Receives the peer's proof that it knows this end's number and is the process that is
     /// watched.
     fn receive_proof(&self, step: u32, peer: &Peer) -> Result<Greeting, Error> {
         let (greeting, packet) = self.receive(step)?;
@@ -98,8 +98,8 @@ impl<'a> Party<'a> {
         Ok(greeting)
     }
 
-    /// Watches the sender of a packet, which may be another process than the one that connected the
-    /// socket.
+    /// Watches the sender of a packet, which may be a different process from the one that
+    /// connected the socket.
     fn watch(&self, packet: &socket::Packet) -> Result<Peer, Error> {
         let sender = packet.sender.ok_or_else(|| Error::Handshake {
             what: "greeting",
@@ -146,7 +146,7 @@ pub(crate) fn accept(socket: &OwnedFd, settings: &Settings) -> Result<Agreement,
     Ok(Agreement { peer, region, chunk_bytes, is_trusted, can_pull, peer_can_pull: last.can_pull })
 }
 
-/// The shared memory, and the size of its chunks: that of the settings, or less if this process's
+/// The shared memory, and its chunk size: the size in the settings, or less if this process's
 /// limits on files and addresses require that.
 fn region(settings: &Settings) -> Result<(Region, usize), Error> {
     let mut chunk_bytes = settings.chunk_bytes();

@@ -3,7 +3,7 @@
 use super::checksum::Sum;
 use super::layout::HEADER_BYTES;
 
-/// The header: eight words of 64 bits.
+/// A message's header: eight words of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The number of the message, from 0.
@@ -42,7 +42,7 @@ impl SumState {
         }
     }
 
-    /// An unknown state counts as due.
+    /// Parses the words. An unknown state counts as due.
     pub(crate) fn from_words([state, plain, weighted]: [u64; 3]) -> Self {
         match state {
             0 => Self::None,

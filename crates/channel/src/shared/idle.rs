@@ -11,23 +11,23 @@ use super::affinity::Affinity;
 
 /// The time between two samples. A sample costs three system calls.
 const SAMPLE_MICROSECONDS: u64 = 10_000;
-/// Each sample has the weight of a quarter, so that one moment does not decide.
+/// Each sample has a weight of one quarter, so that one moment does not decide.
 const WEIGHT: u64 = 4;
-/// Threads are counted in parts of a thousand.
+/// Threads are counted in thousandths.
 const THREAD: u64 = 1000;
 
 /// The time of the last sample, in microseconds since the first one, and the average so far.
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 
-/// Whether both ends share one processor wherever they run: the machine has no other, or the quota
-/// of their control group is no larger. `affinity` has the processors of the two ends. If the
-/// thread that asks first is pinned, a quota is not noticed, and its ends poll on the processors
-/// that they have.
+/// Whether both ends share one processor wherever they run: the machine has only one, or the
+/// quota of their control group is at most one. `affinity` holds the processors of the two ends.
+/// If the thread that asks first is pinned, a quota is not noticed, and the ends poll on their
+/// processors.
 pub(crate) fn is_single() -> bool {
     static IS_SINGLE: OnceLock<bool> = OnceLock::new();
     *IS_SINGLE.get_or_init(|| {
-        // The affinity of the first thread that asks, or the quota if that is less.
+        // The number of processors of the first thread that asks, or the quota if that is less.
         let allowed = std::thread::available_parallelism().map_or(1, usize::from);
         let is_pinned = Affinity::of_this_thread().is_one();
         processors_of_all() < 2 || allowed < 2 && !is_pinned
@@ -45,8 +45,8 @@ pub(crate) fn is_due(now: u64, sampled: u64) -> bool {
     now.saturating_sub(sampled) >= SAMPLE_MICROSECONDS
 }
 
-/// Whether each of the two ends, which run while they move bytes, has a processor. False if they
-/// share their only one.
+/// Whether each of the two ends, which run while they move bytes, has a processor. False if the
+/// ends share their only processor.
 pub(crate) fn is_one_for_each() -> bool {
     if is_single() {
         return false;
@@ -62,13 +62,13 @@ pub(crate) fn is_one_for_each() -> bool {
     has_room(RUNNING.load(Relaxed), processors_of_all())
 }
 
-/// The average of running threads after one more sample.
+/// The average number of running threads after one more sample.
 fn with_a_sample(before: u64, running: u64) -> u64 {
     before + running * THREAD / WEIGHT - before / WEIGHT
 }
 
-/// Whether the two ends, which are among the running threads, have a processor each: at most half a
-/// thread more runs than there are processors.
+/// Whether the two ends, which are among the running threads, have a processor each: the running
+/// threads outnumber the processors by at most half a thread.
 fn has_room(running: u64, processors: usize) -> bool {
     running <= processors as u64 * THREAD + THREAD / 2
 }
@@ -106,9 +106,9 @@ mod tests {
         let samples = |from: u64, running: u64| {
             std::iter::successors(Some(from), move |seen| Some(with_a_sample(*seen, running)))
         };
-        // The two ends alone on two processors, from the first sample on.
+        // The two ends run alone on two processors, from the first sample on.
         assert!(samples(0, 2).take(64).all(|seen| has_room(seen, 2)));
-        // A third thread, for one sample and for long.
+        // A third thread runs, for one sample and for a long time.
         let after: Vec<bool> =
             samples(2 * THREAD, 3).take(64).map(|seen| has_room(seen, 2)).collect();
         assert!(after[1], "one moment decides");

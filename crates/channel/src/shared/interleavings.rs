@@ -1,6 +1,6 @@
-//! The protocols of the counter, the bell, the ring, closing and leasing in every interleaving of
-//! two ends with up to three preemptions, under loom: `RUSTFLAGS="--cfg loom" cargo test -p
-//! haul-channel --lib --release interleavings`.
+//! Tests the protocols of the counter, the bell, the ring, closing and leasing in every
+//! interleaving of two ends with up to three preemptions, under loom: `RUSTFLAGS="--cfg loom"
+//! cargo test -p haul-channel --lib --release interleavings`.
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64};
@@ -90,7 +90,7 @@ fn both_ends_move_every_piece_once_and_receiver_sees_all() {
         while shared.pushed.get() != shared.pieces() - own {
             thread::yield_now();
         }
-        // Without a join: the count alone must make the pieces visible.
+        // The threads are not joined yet: the count alone must make the pieces visible.
         shared.check(0..shared.pieces());
         thread.join().unwrap();
     });
@@ -108,7 +108,7 @@ fn sender_writes_only_pieces_claimed_before_close() {
         while shared.pushed.get() < front {
             thread::yield_now();
         }
-        // From here on the receiver may write to the pieces behind `front`.
+        // From now on the receiver may write to the pieces behind `front`.
         shared.check(0..front);
         for piece in front..shared.pieces() - own {
             shared.target[piece as usize].with_mut(|cell| {
@@ -135,7 +135,7 @@ impl Sleeper {
         Self { bell, how, futex: Mutex::new(()), woken: Condvar::new() }
     }
 
-    /// As `Lane::ring_bell` does to the other end.
+    /// Rings like `Lane::ring_bell`.
     fn ring(&self) {
         if bell::sleep_state(&self.how) & ASLEEP != 0 {
             bell::ring(&self.bell, &self.how);
@@ -144,8 +144,8 @@ impl Sleeper {
         }
     }
 
-    /// As `drive` does: announces, polls once more, sleeps. It has no time limit, unlike a real
-    /// sleep, so that loom reports a lost wake-up as a deadlock.
+    /// Waits like `drive`: announces, polls once more, sleeps. It has no time limit, unlike a
+    /// real sleep, so that loom reports a lost wake-up as a deadlock.
     fn sleep_until(&self, mut is_there: impl FnMut() -> bool) {
         loop {
             let seen = bell::announce(&self.bell, &self.how, ASLEEP);
@@ -223,9 +223,9 @@ fn chunks_arrive_whole_and_in_order() {
     });
 }
 
-/// If an end sees the other end closed and no word published, none was published before the close.
-/// This holds for the receiver that polls for a message and for the sender that polls for an
-/// answer.
+/// If an end sees the other end closed and no word published, no word was published before the
+/// close. This holds for the receiver that polls for a message and for the sender that polls for
+/// an answer.
 #[test]
 fn poll_finds_word_published_before_close() {
     model(|| {
@@ -267,7 +267,7 @@ fn sleeper_wakes_for_close() {
     });
 }
 
-/// Bytes that `pull` reads in place while their owner gives them up and changes them.
+/// `pull` reads bytes in place while their owner gives them up and changes them.
 #[test]
 fn receiver_of_changed_bytes_sees_that_sender_gave_up() {
     use loom::sync::atomic::Ordering::Relaxed;
@@ -288,8 +288,8 @@ fn receiver_of_changed_bytes_sees_that_sender_gave_up() {
     });
 }
 
-/// Memory of a pool, leased for one message after the other: the sender writes it only after the
-/// offer, and the receiver reads it only after the sender has published it.
+/// Memory of a pool is leased for one message after the other: the sender writes to it only after
+/// the offer, and the receiver reads it only after the sender has published the message.
 #[test]
 fn lease_passes_between_sender_and_receiver() {
     const MESSAGES: u64 = 2;
@@ -311,7 +311,8 @@ fn lease_passes_between_sender_and_receiver() {
             receiver: Sleeper::new(),
         });
         let other = Arc::clone(&leased);
-        // `lease::Sending::step`: for the second message, the sender cannot map the target.
+        // Models `lease::Sending::step`. For the second message, the sender cannot map the
+        // target.
         let thread = thread::spawn(move || {
             for message in 1..=MESSAGES {
                 if other.offered.get() != message {
@@ -321,7 +322,7 @@ fn lease_passes_between_sender_and_receiver() {
                     other.abandoned.put(message);
                 } else {
                     other.bytes.with_mut(|bytes| {
-                        // SAFETY: loom fails the test if the receiver has it meanwhile.
+                        // SAFETY: loom fails the test if the receiver accesses it meanwhile.
                         unsafe { *bytes = message + 10 }
                     });
                     other.filled_lease.put(message);
@@ -329,7 +330,7 @@ fn lease_passes_between_sender_and_receiver() {
                 other.receiver.ring();
             }
         });
-        // `lease::Receiving::step`.
+        // Models `lease::Receiving::step`.
         for message in 1..=MESSAGES {
             leased.offered.put(message);
             leased.sender.ring();

@@ -49,7 +49,7 @@ const RECEIVER: Words = Words {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) link: Arc<Link>,
-    /// 0: from the connecting end; 1: to it.
+    /// 0: from the connecting end; 1: to the connecting end.
     index: usize,
     half: Half,
     /// The number of forks noticed at the last call, and whether there was one since the handshake.
@@ -62,7 +62,7 @@ pub(crate) struct Lane {
     /// The words of this end and of the other one.
     own: Words,
     other: Words,
-    /// The affinity that this end last published, and when that was, see `idle`.
+    /// The affinity that this end last published, and the time of its publication, see `idle`.
     affinity: Affinity,
     refreshed: u64,
     /// Whether both ends ran on one processor at the last check.
@@ -72,7 +72,7 @@ pub(crate) struct Lane {
     has_one_cpu: bool,
     /// System calls made so far.
     pub(crate) system_calls: u64,
-    /// How often this end slept or yielded until the other moved.
+    /// How often this end slept or yielded until the other end moved bytes.
     pub(crate) sleeps: u64,
     /// The distance of the other end's cache.
     pub(crate) distance: Distance,
@@ -129,8 +129,8 @@ impl Lane {
             return;
         }
         self.refreshed = now;
-        // The program may have set its own handler for SIGBUS since. A refusal is tried again
-        // later.
+        // The program may have set its own handler for SIGBUS since the last call. A refusal is
+        // tried again later.
         let _ = guard::install();
         self.system_calls += 3;
         let affinity = Affinity::of_this_thread();
@@ -144,7 +144,7 @@ impl Lane {
     }
 
     /// Publishes the processor that this end runs on, in both directions unless the channel is
-    /// split into two threads. Returns whether the other end last published the same one.
+    /// split into two threads. Returns whether the other end last published the same processor.
     pub(crate) fn update_same_cpu(&mut self) -> bool {
         let cpu = Cpu::of_this_thread();
         self.publish_cpu(cpu);
@@ -160,7 +160,7 @@ impl Lane {
 
     fn publish_cpu(&self, cpu: Cpu) {
         let own = self.word(self.own.cpu);
-        // Written only when it changes: the other end reads this line at each step.
+        // Written only when it changes, because the other end reads this line at each step.
         if own.load(Relaxed) != cpu.word() {
             own.store(cpu.word(), Relaxed);
             if !self.link.is_split.load(Relaxed) {
@@ -170,8 +170,8 @@ impl Lane {
         }
     }
 
-    /// Whether this end, which waits, should yield to the other one, after it yielded `before`
-    /// times in this wait.
+    /// Whether this end, which waits, should yield to the other end. It has already yielded
+    /// `before` times in this wait.
     pub(crate) fn may_give_way(&mut self, before: u32) -> bool {
         self.update_same_cpu() && self.turns.may(Instant::now(), before == 0)
     }
@@ -202,8 +202,8 @@ impl Lane {
         self.names(layout::REFUSED, message)
     }
 
-    /// Reads a word of the other end once, whose last value was `known`, and measures the distance
-    /// of the other end.
+    /// Reads a word of the other end once and measures the distance of the other end. The word's
+    /// last value was `known`.
     pub(crate) fn load_timed(&mut self, word: usize, known: u64) -> u64 {
         let mut distance = self.distance;
         let value = distance.timed(known, || self.load(word));
@@ -223,8 +223,9 @@ impl Lane {
         self.ring_bell();
     }
 
-    /// As [`signal`](Self::signal). But if both ends share a processor and this one goes on at
-    /// once, it does not wake the other end yet: otherwise the two would take turns at each piece.
+    /// Like [`signal`](Self::signal). But if both ends share a processor and this end continues
+    /// at once, it does not wake the other end yet: otherwise the ends would alternate at each
+    /// piece.
     pub(crate) fn signal_lazily(&mut self, word: usize, value: u64, goes_on: bool) {
         match goes_on && self.was_on_same_cpu {
             true => self.store(word, value),
@@ -247,7 +248,7 @@ impl Lane {
         }
     }
 
-    /// Reads the header in a message's slot, each word of it once.
+    /// Reads the header in a message's slot, and each of its words once.
     pub(crate) fn header(&self, message: Message) -> Header {
         let words = self.link.region.line(self.slot(message));
         Header::from_words(words.each_ref().map(|word| word.load(Relaxed)))
@@ -283,7 +284,8 @@ impl Lane {
         self.link.region.word32(layout::words_start(self.index) + word)
     }
 
-    /// Publishes that this end is closed, or gave up, before any later operation of this thread.
+    /// Publishes that this end is closed, or gave up. The other end sees this before the effects
+    /// of any later operation of this thread.
     pub(crate) fn set_state(&mut self, word: usize, state: u32) {
         closing::publish(self.state_word(word), state);
         self.ring_bell();
@@ -299,7 +301,7 @@ impl Lane {
         self.chunks() + index * layout::CELL_BYTES
     }
 
-    /// Cells of the ring.
+    /// Number of cells of the ring.
     pub(crate) fn cells(&self) -> u64 {
         layout::cells(self.link.chunk_bytes)
     }
@@ -366,9 +368,9 @@ impl Lane {
         self.link.poller.clear_pending(self.index);
     }
 
-    /// Begins a call to this half. The first call after a fork takes the half over from the process
-    /// that used it, if `is_current` returns that it has not been used since. Returns whether this
-    /// call took the half over.
+    /// Begins a call to this half. The first call after a fork takes the half over from the
+    /// process that used it, if `is_current` returns that the half has not been used since.
+    /// Returns whether this call took the half over.
     ///
     /// # Errors
     /// [`Error::TakenOver`], [`Error::System`], [`Error::Broken`].
@@ -446,8 +448,8 @@ impl Lane {
         }
     }
 
-    /// Closes the half when it is dropped, unless another process may continue with it. That is a
-    /// process with a copy of the half, if this process has not used it since the fork.
+    /// Closes the half when it is dropped, unless another process may continue with it. A process
+    /// with a copy of the half may continue if this process has not used the half since the fork.
     pub(crate) fn close(&mut self) {
         let (user, word) = self.link.user(self.half);
         let is_used_since = user.is_here() && self.forks == fork::forks();
@@ -473,15 +475,16 @@ impl Lane {
         self.link.peer(self.half, self.load(word))
     }
 
-    /// Whether memory may be handed over to the peer unsealed, and the peer can check that no other
-    /// process reaches it: for a file of another user, only the superuser can.
+    /// Whether memory may be handed over to the peer unsealed, and the peer can check that no
+    /// other process reaches it. For a file of another user, only the superuser can check that.
     pub(crate) fn may_give_memory(&self) -> bool {
         let (own, peer) = (rustix::process::geteuid().as_raw(), self.peer().identity.user);
         self.link.is_trusted && (peer == own || peer == 0)
     }
 
-    /// Whether the peer sends nothing more. If the peer died while a child of it still has its end
-    /// of the socket, the child may continue with the next message, but not within one.
+    /// Whether the peer sends nothing more. If the peer died while its child still holds the
+    /// peer's end of the socket, the child may continue with the next message, but not within a
+    /// message.
     pub(crate) fn is_peer_gone(&mut self, is_under_way: bool) -> bool {
         self.system_calls += 1;
         self.is_gone(is_under_way)
@@ -505,7 +508,7 @@ impl Lane {
 
     #[cold]
     fn check_gone(&mut self, now: u64) -> bool {
-        // Not a part of a message, so no account counts it.
+        // The check is not a part of a message, so no account counts it.
         let is_gone = self.is_gone(false);
         if !is_gone {
             self.checked = now;

@@ -1,30 +1,31 @@
 //! Offsets and sizes in the memory that both ends share.
 
-/// Messages that may be in transit in one direction, a power of two.
+/// Number of messages that may be in transit per direction, a power of two.
 pub(crate) const SLOTS: u64 = 16;
 /// The header at the beginning of a slot, before the bytes: one cache line.
 pub(crate) const HEADER_BYTES: usize = 64;
-/// The longest message that fits into its slot. On Cascade Lake, in turns with the ring, GB/s and
-/// half a round trip in ns: 4 KiB 11.4 and 1050 (the ring 5.6 and 1580), 8 KiB 12.8 and 1850 (7.9
-/// and 2500), 16 KiB 12.0 and 2900 (9.4 and 4000); but slots of 16 KiB and the whole ring together
-/// are more than 2 MiB.
+/// The longest message that fits into its slot. On Cascade Lake, interleaved with the ring, GB/s
+/// and half a round trip in ns: 4 KiB 11.4 and 1050 (the ring 5.6 and 1580), 8 KiB 12.8 and 1850
+/// (7.9 and 2500), 16 KiB 12.0 and 2900 (9.4 and 4000). But slots of 16 KiB and the whole ring
+/// together are more than 2 MiB.
 pub(crate) const INLINE_BYTES_MAX: usize = 8192;
-/// The stride of the slots: a header, and the bytes of an inline message or a table. Not a multiple
-/// of a page, so that slots do not share the same sets of a cache.
+/// The stride of the slots: a header, and the bytes of an inline message or a table. It is not a
+/// multiple of a page, so that slots do not share the same sets of a cache.
 const SLOT_BYTES: usize = (HEADER_BYTES + INLINE_BYTES_MAX).next_multiple_of(LINE_BYTES);
 
-/// Chunks of the ring that messages of less than `pace::CHUNKS_ALL_BYTES_MIN` go through.
+/// Number of ring chunks that messages of less than `pace::CHUNKS_ALL_BYTES_MIN` go through.
 pub(crate) const CHUNKS: u64 = 4;
-/// Chunks of the ring in one direction: 1.75 MiB at most, so that no message takes 2 MiB.
+/// Number of ring chunks per direction: 1.75 MiB at most, so that no message uses 2 MiB.
 pub(crate) const CHUNKS_ALL: u64 = 7;
-/// Largest chunk: four of them are 1 MiB, the L2 of the servers of 2021 to 2025 (1 to 2 MiB).
+/// Largest chunk. Four chunks are 1 MiB; servers of 2021 to 2025 have an L2 of 1 to 2 MiB.
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// Smallest chunk: the piece of a small message is no larger.
 pub(crate) const CHUNK_BYTES_MIN: usize = 16 << 10;
-/// The unit in which the ring is counted: a page, the smallest size that is copied past the caches.
+/// The unit in which the ring is counted: a page, the smallest size whose copy bypasses the
+/// caches.
 pub(crate) const CELL_BYTES: usize = 4096;
-/// The distance of the words of one direction: two cache lines, because processors fetch lines in
-/// pairs.
+/// The distance between the words of one direction: two cache lines, because processors fetch
+/// lines in pairs.
 const LINE_BYTES: usize = 128;
 /// u64, sender: messages published.
 pub(crate) const PUBLISHED: usize = 0;
@@ -34,17 +35,18 @@ pub(crate) const CONSUMED: usize = LINE_BYTES;
 pub(crate) const FILLED: usize = 2 * LINE_BYTES;
 /// u64, receiver: cells of the ring emptied.
 pub(crate) const DRAINED: usize = 3 * LINE_BYTES;
-/// u64, receiver: the message of which it cannot receive more by its mechanism, counted from 1.
+/// u64, receiver: the message of which it cannot receive more by the message's mechanism, counted
+/// from 1.
 pub(crate) const REFUSED: usize = 4 * LINE_BYTES;
-/// u64, receiver: the number of bytes of that message that it has.
+/// u64, receiver: the number of bytes that it has received of that message.
 pub(crate) const REFUSED_AT: usize = REFUSED + 8;
 /// u64, receiver: bytes of the current message that it has pulled; shows that it makes progress.
 pub(crate) const PULLED: usize = REFUSED + 16;
 /// u64, receiver: whether it put its last large message into new memory, 1 or 0.
 pub(crate) const INTO_NEW_MEMORY: usize = REFUSED + 24;
-/// u32: the bell of the sender, and behind it how the sender sleeps.
+/// u32: the bell of the sender. The next word says how the sender sleeps.
 pub(crate) const SENDER_BELL: usize = 5 * LINE_BYTES;
-/// u32: the bell of the receiver, and behind it how the receiver sleeps.
+/// u32: the bell of the receiver. The next word says how the receiver sleeps.
 pub(crate) const RECEIVER_BELL: usize = 6 * LINE_BYTES;
 /// u32, sender: the state of its end, see [`OPEN`].
 pub(crate) const SENDER_STATE: usize = 7 * LINE_BYTES;
@@ -69,8 +71,8 @@ pub(crate) const OFFERED: usize = 9 * LINE_BYTES;
 pub(crate) const OFFERED_AT: usize = OFFERED + 8;
 /// u64, receiver: the pool of the target.
 pub(crate) const OFFERED_POOL: usize = OFFERED + 16;
-/// u64, receiver: the slots that hold a pool, a bit for each; the sender unmaps the pools of the
-/// others.
+/// u64, receiver: the slots that hold a pool, one bit per slot; the sender unmaps the pools of
+/// the other slots.
 pub(crate) const OFFERED_KEPT: usize = OFFERED + 24;
 /// u64, both: the pieces that either end has claimed, see `counter`.
 pub(crate) const CLAIMED: usize = 10 * LINE_BYTES;
@@ -89,7 +91,7 @@ pub(crate) const CLOSED: u32 = 1;
 /// The end gave up a message before it was complete.
 pub(crate) const GIVEN_UP: u32 = 2;
 
-/// The words of a direction have their own page.
+/// The words of a direction are on a separate page.
 const WORDS_BYTES: usize = 4096;
 const _: () = assert!(PUSHED + LINE_BYTES <= WORDS_BYTES);
 const _: () = assert!(SLOTS.is_power_of_two() && CHUNKS.is_power_of_two() && CHUNKS < CHUNKS_ALL);
@@ -124,7 +126,7 @@ pub(crate) const fn chunks_start(lane: usize, chunk_bytes: usize) -> usize {
     slot_start(2, 0).next_multiple_of(CELL_BYTES) + lane * CHUNKS_ALL as usize * chunk_bytes
 }
 
-/// Cells of the ring in one direction.
+/// Number of ring cells per direction.
 pub(crate) const fn cells(chunk_bytes: usize) -> u64 {
     CHUNKS_ALL * (chunk_bytes / CELL_BYTES) as u64
 }

@@ -1,5 +1,5 @@
-//! The socket of a channel, the descriptors that arrived by it, and the shared memory, which both
-//! halves use.
+//! The socket of a channel, the descriptors that arrived through it, and the shared memory. Both
+//! halves use them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,11 +28,11 @@ const FILE_BYTES: usize = 9;
 /// The kind of a packet's descriptor. A packet that begins with 0 only wakes the peer's poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The memory of the message of this number.
+    /// The memory of the message with this number.
     Memory = 1,
-    /// The receiver's pool of this number.
+    /// The receiver's pool with this number.
     Pool = 2,
-    /// The process that uses the peer's sending half from now on, by this number.
+    /// The process that uses the peer's sending half from now on. It has this number.
     Sender = 4,
     /// The process that uses the peer's receiving half from now on.
     Receiver = 5,
@@ -67,7 +67,7 @@ pub(crate) struct Link {
     pub(crate) can_pull: bool,
     pub(crate) peer_can_pull: bool,
     pub(crate) settings: Settings,
-    /// Whether a transfer failed: the shared words are not reliable any more.
+    /// Whether a transfer failed, so that the shared words are no longer reliable.
     pub(crate) is_broken: AtomicBool,
     /// Whether each half of the channel has its own thread.
     pub(crate) is_split: AtomicBool,
@@ -84,7 +84,7 @@ pub(crate) struct Link {
 /// A process that uses a half of the other end.
 #[derive(Debug)]
 struct KnownPeer {
-    /// The value of its word, see `lane`.
+    /// The value of the half's word, see `lane`.
     number: u64,
     peer: Arc<Peer>,
 }
@@ -143,7 +143,7 @@ impl Link {
         if self.region.is_broken() { Err(Error::memory_gone()) } else { Ok(()) }
     }
 
-    /// Marks the channel as broken: from here on the shared words are not used any more.
+    /// Marks the channel as broken: from now on the shared words are not used.
     pub(crate) fn break_off(&self) {
         self.is_broken.store(true, Relaxed);
     }
@@ -160,8 +160,8 @@ impl Link {
         socket::send(&self.socket, &bytes, Some(file))
     }
 
-    /// Reports to the peer that the calling process uses a half of this end, by this number, ahead
-    /// of the word that says so.
+    /// Reports to the peer that the calling process uses a half of this end and has this number.
+    /// Must be called before the half's word gets the number.
     pub(crate) fn send_user(&self, half: Half, number: u64) -> Result<(), Errno> {
         let mut bytes = [half.kind() as u8; FILE_BYTES];
         bytes[1..].copy_from_slice(&number.to_le_bytes());
@@ -181,8 +181,8 @@ impl Link {
         user.is_here() && user.is_last(word)
     }
 
-    /// The process that uses the other end of a half, whose word has this number. If no packet
-    /// named that process, it is unknown, and only the socket shows its death.
+    /// The process that uses the other end of a half. The word of that end holds this number. If
+    /// no packet named that process, it is unknown, and only the socket shows its death.
     pub(crate) fn peer(&self, half: Half, number: u64) -> Arc<Peer> {
         let known = &self.peers[half as usize];
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -204,7 +204,8 @@ impl Link {
         }
     }
 
-    /// Removes the arrival of this kind and number. Drops those of this kind with lower numbers.
+    /// Removes the arrival of this kind and number. Drops arrivals of this kind with lower
+    /// numbers.
     fn take_arrival(&self, kind: Kind, number: u64) -> Option<Arrival> {
         let mut arrivals = self.arrivals();
         arrivals.retain(|it| it.kind != kind || it.number >= number);
@@ -220,7 +221,7 @@ impl Link {
     /// The descriptor of this kind with this number. Those with lower numbers are closed.
     ///
     /// # Errors
-    /// As [`Received::file`].
+    /// Those of [`Received::file`].
     pub(crate) fn take_file(
         &self,
         kind: Kind,
@@ -237,8 +238,8 @@ impl Link {
     }
 
     /// Reads the packets that arrived, at most as many as a correct peer can have sent. Malformed
-    /// packets, and more than can be in transit, are closed and dropped. If the peer hands over a
-    /// descriptor of a foreign kind, the channel is broken.
+    /// packets, and packets beyond the number that can be in transit, are closed and dropped. If
+    /// the peer hands over a descriptor of a foreign kind, the channel is broken.
     pub(crate) fn read_socket(&self) {
         for _ in 0..4 * layout::SLOTS {
             if self.is_broken.load(Relaxed) || self.is_next_for_other_process() {
@@ -265,9 +266,10 @@ impl Link {
 }
 
 impl Link {
-    /// Whether the next packet has a descriptor for a half that another process uses and will read.
-    /// Without a fork there is no such process. Either process reads a packet about the peer's
-    /// users: without it, mechanisms that access the peer's memory are replaced by the ring.
+    /// Whether the next packet has a descriptor for a half that another process uses and will
+    /// read. Without a fork there is no such process. A packet about the peer's users is read by
+    /// either process. If this information is missing, the ring replaces mechanisms that access
+    /// the peer's memory.
     fn is_next_for_other_process(&self) -> bool {
         if self.forks == fork::forks() {
             return false;
@@ -314,8 +316,9 @@ impl Half {
     }
 }
 
-/// Packets that can be in transit beside those of messages: a pool, and the users of
-/// either half, of which several may send a packet and one takes over.
+/// Number of packets that can be in transit in addition to those of messages: a pool, and the
+/// users of either half. Several processes may send such a packet, although only one takes the
+/// half over.
 const PACKETS_BESIDE: u64 = 18;
 
 /// The kind and the number in a packet with a descriptor.

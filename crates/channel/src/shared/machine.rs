@@ -1,4 +1,4 @@
-//! Facts about this machine that the settings of a channel start from.
+//! Facts about this machine from which the default settings of a channel follow.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,8 @@ pub(crate) fn second_level_cache_bytes() -> Option<u64> {
     cache_bytes(Path::new("/sys/devices/system/cpu/cpu0/cache"), "2")
 }
 
-/// The size of the cache of this level, in a folder as `/sys` has one for each processor.
+/// The size of the cache of this level, read from a folder like those of the processors in
+/// `/sys`.
 fn cache_bytes(folder: &Path, level: &str) -> Option<u64> {
     let size = |index: usize| {
         let read = |name: &str| fs::read_to_string(folder.join(format!("index{index}/{name}")));

@@ -25,8 +25,8 @@
 //! - `cpu`: the processor that an end ran on last;
 //! - `turns`: whether an end yields its processor to the other one;
 //! - `idle`: whether there is a processor for each end;
-//! - `handshake`: how the two ends meet;
-//! - `link`: the socket, the descriptors that arrived by it, and the shared memory;
+//! - `handshake`: the handshake of the two ends;
+//! - `link`: the socket, the descriptors that arrived through it, and the shared memory;
 //! - `lane`: one direction of a channel, as one end sees it;
 //! - `waiting`: how an end waits for the other one;
 //! - `transfer`: the loop of a transfer, step by step;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Small messages, inside their slot: two copies.
+    /// Only for small messages, inside their slot: two copies.
     #[default]
     Inline,
     /// Piece by piece through 1 to 1.75 MiB of shared memory: two copies that overlap.

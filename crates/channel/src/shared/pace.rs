@@ -2,32 +2,37 @@
 
 use super::layout::{CELL_BYTES, CHUNKS, CHUNKS_ALL};
 
-/// From this size on, a message uses all of the ring. On Zen 4, GB/s through 1 and through 1.75
-/// MiB, in turns, ends that sleep: 64 KiB to 2 MiB alike (10 to 20% less in another run, ends that
-/// spin), 4 MiB 12.5 and 12.3, 16 MiB 8.5 and 11.2, 64 MiB 9.8 and 10.0, 256 MiB 12.3 and 12.6.
+/// From this size on, a message uses all of the ring. Interleaved measurements on Zen 4 with ends
+/// that sleep, GB/s through 1 and through 1.75 MiB: 64 KiB to 2 MiB equal (10 to 20% less in
+/// another run with ends that spin), 4 MiB 12.5 and 12.3, 16 MiB 8.5 and 11.2, 64 MiB 9.8 and
+/// 10.0, 256 MiB 12.3 and 12.6.
 const CHUNKS_ALL_BYTES_MIN: u64 = 4 << 20;
-/// From this size on, a message uses all chunks even if neither end sleeps: it exceeds the caches
-/// itself.
+/// From this size on, a message uses all chunks even if neither end sleeps, because the message
+/// itself exceeds the caches.
 const SMALL_BYTES_MAX: u64 = 512 << 10;
-/// Cells that smaller messages use: 128 KiB, which stay in the caches beside source and target.
+/// Number of cells that smaller messages use: 128 KiB, which stay in the caches together with
+/// source and target.
 const SMALL_CELLS: u64 = 32;
-/// Largest piece of a message: larger ones gained nothing on Zen 4 (256 MiB: 15.4 GB/s by 64 KiB,
-/// 16.0 by 256 KiB, noise 1), and a small piece keeps the other end's wait short.
+/// Largest piece of a message. Larger pieces gained nothing on Zen 4 (256 MiB: 15.4 GB/s with
+/// pieces of 64 KiB, 16.0 with 256 KiB, noise 1), and a small piece keeps the other end's wait
+/// short.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 /// Smallest piece of a message: publishing a smaller one costs as much as the overlap saves.
 pub(crate) const PIECE_BYTES_MIN: usize = 16 << 10;
-/// Smallest piece while the receiver is still at earlier messages: then both copies overlap anyway.
+/// Smallest piece while the receiver still empties earlier messages, because both copies then
+/// overlap anyway.
 const PIECE_BYTES_MIN_BEHIND: usize = 32 << 10;
 
-/// Cells of the ring, from its first on, that a message of `length` bytes uses.
+/// Number of cells that a message of `length` bytes uses, from the ring's first cell on.
 pub(crate) fn cells_for(length: u64, chunk_bytes: usize, pace: Pace) -> u64 {
     let chunks = if length < CHUNKS_ALL_BYTES_MIN { CHUNKS } else { CHUNKS_ALL };
     let cells = chunks * (chunk_bytes / CELL_BYTES) as u64;
     if pace.is_small && length < SMALL_BYTES_MAX { cells.min(SMALL_CELLS) } else { cells }
 }
 
-/// The bytes of each piece of a message of `length` bytes, a multiple of a cell: small enough that
-/// both copies overlap, large enough that a piece costs more than its publication.
+/// The size in bytes of each piece of a message of `length` bytes, a multiple of a cell. A piece
+/// is small enough that both copies overlap, and large enough that its copy costs more than its
+/// publication.
 pub(crate) fn piece_bytes(length: u64, chunk_bytes: usize, pace: Pace) -> usize {
     let even = length.div_ceil(CHUNKS).next_multiple_of(CELL_BYTES as u64);
     let largest = PIECE_BYTES_MAX.min(chunk_bytes);
@@ -39,10 +44,10 @@ pub(crate) fn piece_bytes(length: u64, chunk_bytes: usize, pace: Pace) -> usize 
 /// determines how the message uses the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// A small part of the ring is better than all of it (see `window`), and suffices: the sender
-    /// has not slept for a while, so the receiver keeps up.
+    /// A small part of the ring is better than all of it (see `window`), and it suffices, because
+    /// the sender has not slept for a while: the receiver keeps up.
     pub(crate) is_small: bool,
-    /// The receiver is still at earlier messages.
+    /// The receiver still empties earlier messages.
     pub(crate) is_behind: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The text of an [`Error`]. Each ends with the remedy.
+//! The texts of an [`Error`]. Each text ends with the remedy.
 
 use std::fmt;
 use std::io;
@@ -164,7 +164,7 @@ fn remedy_of_system(reason: &io::Error) -> String {
     }
 }
 
-/// The limits on memory that are in force for this process, and the container's.
+/// The limits on memory that apply to this process, including the container's.
 fn limits_of_memory() -> String {
     let all = [(Resource::As, 'v'), (Resource::Data, 'd')];
     let in_force = all.into_iter().filter_map(|(resource, letter)| {

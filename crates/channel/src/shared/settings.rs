@@ -11,8 +11,8 @@ use haul_peer::users::Users;
 /// The settings of one end of a channel. The other end has its own.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The longest time of a transfer from the moment at which the peer begins with it, and of the
-    /// handshake.
+    /// The longest duration of a transfer, counted from the moment at which the peer begins with
+    /// it, and of the handshake.
     pub deadline: Duration,
     /// The longest time that a call waits for the peer to begin: for a message, or for room. `None`
     /// waits as long as the peer lives.
@@ -29,11 +29,12 @@ pub struct Settings {
     /// handing over a message that was built in place is cheap only if this part is small. Above
     /// the limit in `haul.toml`, or 0.11, the receiver copies the message.
     pub dirty_fraction: f64,
-    /// Whether each message carries a checksum, which the receiver compares with the bytes that it
-    /// keeps. It is fused into copies by the processor, and is a separate pass if the kernel
-    /// copies.
+    /// Whether each message carries a checksum, which the receiver compares with the bytes that
+    /// it keeps. If the processor copies, the checksum is fused into the copy; if the kernel
+    /// copies, it is a separate pass.
     pub integrity: bool,
-    /// The mechanism of all messages; `None` for haul's choice. Messages of length zero are inline.
+    /// The mechanism of all messages; `None` for haul's choice. Messages of length zero are
+    /// always inline.
     pub mechanism: Option<Mechanism>,
 }
 

@@ -8,7 +8,7 @@ use super::checksum::{SUM_BYTES, Sum};
 use super::header::SumState;
 use haul_peer::region::Region;
 
-/// The bytes of a message, and how many of them were read.
+/// The bytes of a message, and the number of bytes that were read.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     parts: Parts<'a>,
@@ -56,7 +56,7 @@ impl<'a> Source<'a> {
         Self { parts, length, part: 0, within: 0, offset: 0, sum: None, summed: 0 }
     }
 
-    /// Computes a checksum from here on.
+    /// Computes a checksum from now on.
     pub(crate) fn begin_sum(&mut self) {
         self.sum = Some(Sum::default());
     }
@@ -80,8 +80,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Adds the next bytes to the checksum, about 0.1 ms of work, for a mechanism that does not
-    /// read them here.
+    /// Adds the next bytes to the checksum, which is about 0.1 ms of work, for a mechanism that
+    /// does not read them here.
     pub(crate) fn sum_some(&mut self) {
         let left = self.length() - self.summed;
         self.seek(self.summed);
@@ -140,7 +140,7 @@ impl<'a> Source<'a> {
     }
 
     /// The parts of the `length` bytes from `offset` on, at most `parts_max`. The position of the
-    /// source neither matters nor changes. The walk is the one of an earlier call with a lower
+    /// source neither matters nor changes. `walk` is the result of an earlier call with a lower
     /// offset.
     pub(crate) fn slices(
         &self,

@@ -1,4 +1,4 @@
-//! A cheap, inexact clock: whether an event was a while ago.
+//! A cheap, inexact clock, which shows whether an event was a while ago.
 
 /// The processor's time counter, whose rate is constant; nanoseconds if it cannot be read.
 #[inline]
@@ -12,8 +12,8 @@ pub(crate) fn now() -> u64 {
     return nanoseconds();
 }
 
-/// The ticks of about 0.1 ms. The counter of x86-64 runs at the processor's nominal rate, 2 to 5
-/// GHz: 40 to 100 us.
+/// The number of ticks in about 0.1 ms. The counter of x86-64 runs at the processor's nominal
+/// rate, 2 to 5 GHz: 40 to 100 us.
 #[inline]
 pub(crate) fn of_a_while() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,5 +1,5 @@
-//! The loop of a transfer: step by step, with a check of the peer and the clock between two steps.
-//! How an end waits meanwhile: see `waiting`.
+//! The loop of a transfer: step by step, with a check of the peer and the clock between two
+//! steps. `waiting` says how an end waits meanwhile.
 
 use std::hint;
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ use super::lane::Lane;
 use super::waiting::{Next, Waiting};
 use haul_peer::deadline::Clock;
 
-/// The first sleep, after which the peer and the clock are checked. Each later sleep is longer.
+/// The duration of the first sleep, after which the peer and the clock are checked. Each later
+/// sleep is longer.
 const SLEEP_MIN: Duration = Duration::from_millis(5);
 /// How long a call that does not wait moves bytes: about 10 MB. The next call continues.
 const TURN: Duration = Duration::from_millis(1);
@@ -24,9 +25,9 @@ const SLEEP_MAX: Duration = Duration::from_millis(50);
 pub(crate) enum Step<T> {
     /// The transfer is complete.
     Done(T),
-    /// Bytes moved, and more may.
+    /// Bytes moved, and more can be moved.
     Moved,
-    /// Nothing can move before the peer does.
+    /// No bytes can be moved before the peer acts.
     Blocked,
 }
 
@@ -67,8 +68,8 @@ pub(crate) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
     Ok(drive_until(transfer, clock)?.expect("only a pause ends before the transfer is complete"))
 }
 
-/// As [`drive`], for `time` at most. Returns `None` if the transfer is not complete by then. The
-/// caller must check the deadline.
+/// Like [`drive`], for `time` at most. Returns `None` if the transfer is not complete by then.
+/// The caller must check the deadline.
 pub(crate) fn drive_for<T: Transfer>(
     transfer: &mut T,
     time: Duration,
@@ -76,7 +77,7 @@ pub(crate) fn drive_for<T: Transfer>(
     drive_until(transfer, Clock::of_a_pause(time))
 }
 
-/// Returns `None` only if the clock is that of a pause.
+/// Returns `None` only if the clock's limit is that of a pause.
 fn drive_until<T: Transfer>(
     transfer: &mut T,
     mut clock: Clock,
@@ -85,7 +86,8 @@ fn drive_until<T: Transfer>(
     let (mut waiting, mut announced, mut sleep) = (Waiting::default(), None, SLEEP_MIN);
     loop {
         let step = transfer.step();
-        // First: if memory was missing, the values that were read are meaningless.
+        // This check comes first, because the values that were read are meaningless if memory was
+        // missing.
         transfer.lane().link.check_memory()?;
         match step? {
             Step::Done(output) => return Ok(Some(output)),
@@ -170,8 +172,8 @@ pub(crate) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>
     if transfer.lane().is_peer_gone(has_begun) {
         return finish_without_peer(transfer, has_left);
     }
-    // On a broken channel the socket is not read any more and stays readable, so the caller must
-    // not poll it again.
+    // On a broken channel the socket is no longer read and stays readable, so the caller must not
+    // poll it again.
     transfer.lane().link.check_whole()?;
     Ok(None)
 }
@@ -198,7 +200,7 @@ fn finish_without_peer<T: Transfer>(
     }
 }
 
-/// Whether a pause has ended. An error if another time limit has.
+/// Whether a pause has ended. Returns an error if another time limit was reached.
 fn is_over<T: Transfer>(clock: &mut Clock, transfer: &T) -> Result<bool, Error> {
     let Some((waited, limit)) = clock.over(|| transfer.has_begun()) else { return Ok(false) };
     if clock.is_a_pause() {

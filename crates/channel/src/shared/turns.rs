@@ -1,15 +1,16 @@
 //! Whether an end that shares a processor with the other one yields to it (`sched_yield`).
 //!
 //! If a third program also uses that processor, an end that yields may get it back only after a
-//! time slice. So the end measures the time, and after a long one does not yield again for
-//! [`PAUSE`] times as long.
+//! time slice. So the end measures the time of each yield. After a long yield, it does not yield
+//! again for [`PAUSE`] times as long.
 
 use std::time::{Duration, Instant};
 
 /// After this long without a sleep, an end sleeps in one wait: the kernel searches for an idle
-/// processor when it wakes a thread, but seldom for a thread that is ready to run. So two ends that
-/// were placed on one processor, say by a pipe between the two, get two again within this time, if
-/// one is free. If none is, a sleep and a wake-up take about 2 us of it.
+/// processor when it wakes a thread, but seldom for a thread that is ready to run. So if two ends
+/// were placed on one processor, for example by a pipe between them, and another processor is
+/// free, they get two processors again within this time. If no processor is free, a sleep and a
+/// wake-up cost about 2 us of this time.
 const AWAKE_MAX: Duration = Duration::from_millis(1);
 /// After a yield of this length, a third program ran, or the other end had so much to do that the
 /// cost of a sleep would not have mattered.
@@ -20,7 +21,7 @@ const PAUSE: u32 = 50;
 /// The history of an end's yields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turns {
-    /// When it last slept in a wait for an idle processor.
+    /// When it last slept so that the kernel could find an idle processor.
     slept: Option<Instant>,
     /// No yield until then.
     paused_until: Option<Instant>,

@@ -1,10 +1,10 @@
-//! Which process uses a half of this end, if a fork has copied it.
+//! Which process uses a half of this end, if a fork has copied the half.
 //!
-//! The process of the handshake uses it first. Another process with a copy takes the half over by
-//! its first call, if the half was not used since the fork. For each half, the shared memory has a
-//! word that only this end changes: 0 at first, then a number that the process chooses. Before the
-//! process changes the word, it sends a packet to the peer. The kernel names the packet's sender,
-//! and the packet carries a descriptor by which the peer watches the process.
+//! The process of the handshake uses the half first. Another process with a copy takes it over at
+//! its first call, if the half was not used since the fork. For each half, the shared memory has
+//! a word that only this end changes: 0 at first, then a number that the process chooses. Before
+//! the process changes the word, it sends a packet to the peer. The kernel names the packet's
+//! sender, and the packet carries a descriptor by which the peer watches the process.
 //!
 //! ```text
 //! takes over:  sends the number;   word: the known number -> the new one
@@ -38,14 +38,14 @@ impl User {
         Here::of(self.here.load(Relaxed)).is_here()
     }
 
-    /// Whether no process has taken the half over since this one last knew its user.
+    /// Whether no process has taken the half over since this process last learned its user.
     pub(crate) fn is_last(&self, word: &impl Word) -> bool {
         // SYNC: user published.
         word.get() == self.number.load(Relaxed)
     }
 
-    /// The number with which the calling process would take the half over. No two processes choose
-    /// the same.
+    /// The number with which the calling process would take the half over. No two processes
+    /// choose the same number.
     pub(crate) fn next(&self) -> u64 {
         let turns = (self.number.load(Relaxed) >> 32).wrapping_add(1);
         turns << 32 | u64::from(std::process::id())
@@ -53,7 +53,7 @@ impl User {
 
     /// Takes the half over with this number. Returns false if another process was first.
     pub(crate) fn take_over(&self, word: &impl Word, number: u64) -> bool {
-        // SYNC: user published: after the packet.
+        // SYNC: user published: after the packet was sent.
         if word.exchange(self.number.load(Relaxed), number).is_err() {
             return false;
         }

@@ -5,24 +5,25 @@
 //! else:                       poll for 50 us;      then sleep
 //! ```
 //!
-//! Two ends share a processor as soon as another program keeps the others busy. An end that polls
-//! then keeps the other one from running, and a sleep and a wake-up cost more than the transfer. A
-//! yield (`sched_yield`) is one switch from the one end to the other. Half a round trip of 64 B,
-//! and a message of 64 B in a stream, in ns, with one of two processors of Zen 4 busy and both ends
-//! on the other one: 1570 and 230 by yielding, 2840 and 1100 by sleeping, 2570 and 620 through a
-//! pipe. If each end has a processor, and one of them shares it with that program, both ends run at
-//! once half of the time, and move more in it than they would in all of the time on one processor.
+//! Two ends share a processor as soon as another program keeps the other processors busy. An end
+//! that polls then keeps the other one from running, and a sleep and a wake-up cost more than the
+//! transfer. A yield (`sched_yield`) is one switch from one end to the other. Half a round trip
+//! of 64 B, and a message of 64 B in a stream, in ns, with one of two processors of Zen 4 busy
+//! and both ends on the free one: 1570 and 230 by yielding, 2840 and 1100 by sleeping, 2570 and
+//! 620 through a pipe. If each end has a processor, and one of the ends shares its processor with
+//! that program, both ends run at once half of the time. In that half they move more than in the
+//! whole time on one processor.
 //!
 //! If a third program also uses that processor, an end yields less, see `turns`.
 
 use super::lane::Lane;
 use haul_peer::deadline::Clock;
 
-/// Polls of the other end's words before a sleep: about 50 us, about the cost of a sleep and a
-/// wake-up together.
+/// Number of polls of the other end's words before a sleep: about 50 us, which is about the cost
+/// of a sleep and a wake-up together.
 const POLLS: u32 = 1000;
-/// Polls, about 1 us, before the clock and the processors are read: an answer to a small message
-/// arrives sooner, and the reads take 25 ns, and 1 us every 10 ms.
+/// Number of polls, about 1 us, before the clock and the processors are read. An answer to a
+/// small message arrives sooner than that. The reads take 25 ns, and 1 us every 10 ms.
 const POLLS_BEFORE_ASKING: u32 = 20;
 /// How often an end yields before it sleeps. A yield without effect takes 0.3 us.
 const TURNS: u32 = 3;
@@ -34,7 +35,7 @@ pub(crate) enum Next {
     Sleep,
 }
 
-/// A wait. A new one begins when bytes move, or after a sleep.
+/// A wait. A new wait begins when bytes move, or after a sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waiting {
     polls: u32,
@@ -92,7 +93,7 @@ mod tests {
             let accepting = scope.spawn(|| Channel::accept_over(other, settings).unwrap());
             (Channel::connect_over(one, settings).unwrap(), accepting.join().unwrap())
         });
-        // By now each reads the other's affinity again, after both have published theirs.
+        // By now each end reads the other's affinity again, after both have published theirs.
         thread::sleep(Duration::from_millis(30));
         for end in [&mut one, &mut other] {
             end.sender.outbox.lane.refresh_affinity();

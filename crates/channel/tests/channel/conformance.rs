@@ -9,7 +9,7 @@ use haul_model::Bytes;
 use crate::support::{BY_COPY, by, ends, pattern};
 
 /// Sizes around every boundary: the inline slot, a page, the smallest and the largest chunk, the
-/// ring, and the size from which on a message uses all of it.
+/// ring, and the size from which on a message uses all of the ring.
 const SIZES: [usize; 24] = [
     1, 63, 64, 4032, 4096, 8191, 8192, 8193, 16383, 16384, 16385, 65535, 65537, 262_143, 262_144,
     262_145, 1_048_575, 1_048_576, 1_048_577, 3_000_001, 4_194_303, 4_194_304, 8_388_608,
@@ -42,7 +42,7 @@ fn message_of_every_size_arrives() {
     }
 }
 
-/// By every mechanism, in one slice and in several, and with a fallback to the ring.
+/// Messages go by every mechanism, in one slice and in several, and with a fallback to the ring.
 #[test]
 fn receiver_compares_checksum_of_kept_bytes() {
     for mechanism in BY_COPY {
@@ -205,7 +205,7 @@ fn receiver_never_sees_overwrite_after_completion() {
                 for round in 0..60_u8 {
                     bytes.fill(round);
                     one.send(&bytes).unwrap();
-                    // At once, so that a late read of these bytes would show.
+                    // The bytes are changed at once, so that a late read of them would show.
                     bytes.fill(0xff);
                 }
             });
@@ -263,7 +263,8 @@ fn sealed_memory_arrives_without_a_copy() {
     }
 }
 
-/// With any announced range, every byte is the sent or the written one, and the receiver's alone.
+/// With any announced range, every byte is either the sent or the written one, and belongs to the
+/// receiver alone.
 #[test]
 fn announced_range_is_copied_once_without_change() {
     const HUGE: usize = 2 << 20;
@@ -272,7 +273,7 @@ fn announced_range_is_copied_once_without_change() {
         let bytes = pattern(size, 17);
         let ranges = [0..size, 0..0, size / 3..size / 2, size..size, 1..size, 0..size.min(HUGE)];
         for announced in ranges {
-            // In the received buffer, and in pages of the caller's own buffer.
+            // The range is in the received buffer, or in pages of the caller's own buffer.
             for is_placed in [false, true] {
                 let mut building = Building::new(size).unwrap();
                 building.copy_from_slice(&bytes);

@@ -1,7 +1,7 @@
-//! Deadlines hold for messages of any size: an end does its own work in pieces, with a check of the
-//! clock in between, and a call that does not wait returns soon. The time of the whole work is
-//! measured in the same run. One of several attempts must be in time, because other programs use
-//! this machine too; work that is not cut into pieces is never in time.
+//! Deadlines hold for messages of any size: an end does its own work in pieces, with a check of
+//! the clock in between, and a call that does not wait returns soon. The time of the whole work
+//! is measured in the same run. Only one of several attempts must be in time, because other
+//! programs use this machine too; work that is not cut into pieces is never in time.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
@@ -45,8 +45,8 @@ fn with_message(settings: &Settings, deadline: Duration, bytes: &[u8]) -> (Chann
     (one, other)
 }
 
-/// Checks that an attempt ends at a deadline within work whose duration is that of `whole`. If the
-/// work is complete before the deadline, the machine was slower during the measurement.
+/// Checks that an attempt ends at a deadline within work whose duration is that of `whole`. If
+/// the work is complete before the deadline, the machine was slower when `whole` was measured.
 fn ends_in_time(
     mut whole: impl FnMut() -> Duration,
     mut attempt: impl FnMut(Duration) -> (Duration, Result<(), Error>),
@@ -96,7 +96,7 @@ fn checksum_of_sealed_memory_ends_at_deadline() {
     ends_in_time(|| whole_by(&settings, received), received);
 }
 
-/// The time of the whole work without a short deadline.
+/// The duration of the whole work without a short deadline.
 fn whole_by(
     settings: &Settings,
     received: impl Fn(Duration) -> (Duration, Result<(), Error>),
@@ -120,8 +120,8 @@ fn now() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Calls until there is a result. Returns the time of the longest call, the sum of all, and the
-/// result.
+/// Calls until there is a result. Returns the duration of the longest call, the total duration of
+/// all calls, and the result.
 fn calls<T>(
     mut call: impl FnMut() -> Option<T>,
     mut is_due: impl FnMut() -> bool,
@@ -186,7 +186,7 @@ fn advance_returns_within_large_message() {
     });
 }
 
-/// If both ends move bytes without a pause, each has work as long as the message lasts.
+/// If both ends move bytes without a pause, each has work until the message is complete.
 #[test]
 fn try_recv_returns_while_other_end_keeps_sending() {
     let bytes = pattern(LARGE, 5);

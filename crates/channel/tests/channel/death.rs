@@ -14,7 +14,8 @@ use crate::starved;
 use crate::support::{by, pattern};
 use crate::users;
 
-/// Kills for every mechanism, half of them of the sender; `HAUL_CHANNEL_KILLS` sets another number.
+/// The number of kills per mechanism. Half of them kill the sender. `HAUL_CHANNEL_KILLS` sets
+/// another number.
 const KILLS: u32 = 60;
 const ROLE: &str = "HAUL_CHANNEL_TEST_ROLE";
 pub(crate) const SIZE: usize = 1_200_000;
@@ -105,7 +106,7 @@ impl Started {
         self.0.id() as i32
     }
 
-    /// Waits for its end and checks that it succeeded.
+    /// Waits until the process has ended and checks that it succeeded.
     pub(crate) fn ended_well(mut self) {
         let end = self.0.wait().unwrap();
         assert!(end.success(), "the peer failed, {end}");
@@ -138,8 +139,8 @@ fn kills() -> u32 {
 }
 
 /// Calls `each` with a connected peer and the random time after which to kill it: up to 12 ms, in
-/// which it sends or receives about ten messages. `each` returns the time from the kill until this
-/// end noticed it. Prints the longest.
+/// which the peer sends or receives about ten messages. `each` returns the time from the kill
+/// until this end noticed it. Prints the longest of these times.
 fn each_kill(
     what: &str,
     mechanism: Mechanism,
@@ -270,7 +271,7 @@ fn forbid(call: libc::c_long) {
     let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
     let mut filter = [load_number, if_it, refuse, allow];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
-    // SAFETY: takes numbers alone.
+    // SAFETY: takes only numbers.
     let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(result, 0);
     // SAFETY: a program of four instructions that lives until the call returns.
@@ -290,8 +291,8 @@ fn message_arrives_after_permission_is_lost() {
             return;
         }
         let account = channel.send(&pattern(SIZE, 5)).unwrap();
-        // This end may write, and may have written the whole message before the other end tried to
-        // read.
+        // This end has permission to write, and may have written the whole message before the
+        // other end tried to read.
         let expected = match account.fell_back_from {
             None => (None, Mechanism::Double, SIZE as u64),
             Some(_) => (Some(mechanism), Mechanism::Ring, account.copied_bytes),

@@ -39,8 +39,8 @@ fn has_leases() -> bool {
     can
 }
 
-/// How often a hand-over is tried until the memory itself is handed over: a child that another test
-/// forks has the memory from its fork to its exec, and then it is copied.
+/// How often a hand-over is tried until the memory itself is handed over: a child that another
+/// test forks has the memory from its fork to its exec, and the receiver then copies it.
 const TRIES: usize = 10;
 
 /// Whether this memory is a shared mapping of a file, not a private view.
@@ -69,8 +69,8 @@ fn receiver_writes_to_handed_over_memory_without_copy() {
             let got = other.recv().unwrap();
             assert!(got[..] == bytes);
             assert_eq!(sent.copied_bytes, 0);
-            // If another process has the memory, the receiver copies it, because it expects to
-            // write to all of it.
+            // If another process has the memory, the receiver copies it, because the receiver
+            // expects to write to all of it.
             (sent.mechanism == Mechanism::Sealed && is_shared(&got)).then_some(got)
         });
         let mut got = handed_over.unwrap();
@@ -124,8 +124,8 @@ fn receiver_compares_checksum_of_handed_over_memory() {
     }));
 }
 
-/// If a child of fork has the memory too, the sender keeps it and gets an error. The test runs in a
-/// separate process, because the fork copies the state of all threads.
+/// If a child of fork also holds the memory, the sender keeps it and gets an error. The test runs
+/// in a separate process, because the fork copies the state of all threads.
 #[test]
 fn send_built_fails_while_fork_has_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ pub(crate) fn send_memory_of_fork(channel: &mut Channel) {
     assert_eq!(unsafe { libc::waitpid(child, null_mut(), 0) }, child);
     assert!(matches!(result, Err(Error::System { .. })), "{result:?}");
     channel.send_built(built(&[4; PAGE])).unwrap();
-    // A child that is about to exec has the memory for a moment.
+    // A child that is about to exec holds the memory for a moment.
     assert!((0..TRIES).any(|_| {
         let building = built(&[5; PAGE]);
         // SAFETY: the child does nothing but wait and end.
@@ -169,7 +169,7 @@ pub(crate) fn send_memory_of_fork(channel: &mut Channel) {
         if child == 0 {
             // SAFETY: usleep has no preconditions.
             unsafe { libc::usleep(3000) };
-            // SAFETY: nothing of this process is needed any more.
+            // SAFETY: nothing of this process is needed after this.
             unsafe { libc::_exit(0) };
         }
         assert!(child > 0);
@@ -180,7 +180,7 @@ pub(crate) fn send_memory_of_fork(channel: &mut Channel) {
     }));
 }
 
-/// The liar's memory, with all pages allocated, by a description that the kernel counts.
+/// The liar's memory, with all pages allocated, opened by a description that the kernel counts.
 fn counted(bytes: usize, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create(c"liar", flags).unwrap();
@@ -224,8 +224,8 @@ fn receiver_refuses_memory_that_could_kill_it() {
     }
 }
 
-/// The receiver seals memory that another process can write, and keeps a private view of it. If it
-/// cannot be sealed, because a writable mapping exists, the receiver refuses it.
+/// The receiver seals memory that another process can write to, and keeps a private view of it.
+/// If it cannot be sealed, because a writable mapping exists, the receiver refuses it.
 #[test]
 fn receiver_seals_or_refuses_memory_that_is_open_elsewhere() {
     let file = counted(2 * PAGE, SIZE);
@@ -262,7 +262,7 @@ fn sender_keeps_no_access_to_handed_over_memory() {
         victim.send_built(built(&[5; 3 * PAGE])).unwrap();
         let file = receive(&liar.socket).1.unwrap();
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap();
-        // SAFETY: a number for a flag is all that this command takes.
+        // SAFETY: this command takes only a number, no pointer.
         let lease = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
         // Memory that is open elsewhere is sealed against writing as well.
         seals == SIZE && lease == 0

@@ -1,4 +1,4 @@
-//! A peer that lies: each lie ends in a named error, in time, and no false value is accepted.
+//! A peer that lies. Each lie ends in a named error, in time, and no false value is accepted.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,9 +11,9 @@ use crate::raw::{CONSUMED, DRAINED, FILLED, LANE_BYTES, Liar, PUBLISHED, greetin
 use crate::support::{SHORT, impatient, pattern};
 
 const CHUNK_BYTES: u64 = 256 << 10;
-/// Pages of the ring in one direction.
+/// Number of the ring's pages per direction.
 const RING_PAGES: u64 = 7 * CHUNK_BYTES / 4096;
-/// 2 pages of words, 2 x 16 slots, 2 x 7 chunks.
+/// The region's size: 2 pages of words, 2 x 16 slots, 2 x 7 chunks.
 const REGION_BYTES: u64 = 8192 + 32 * 8320 + 14 * CHUNK_BYTES;
 
 fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
@@ -128,8 +128,8 @@ fn receiving_fails(lie: impl FnOnce(&Liar)) -> Error {
     error
 }
 
-/// As `receiving_fails`, into the victim's own memory, for which an inline message uses the fast
-/// path.
+/// Like `receiving_fails`, but into the victim's own memory, for which an inline message uses the
+/// fast path.
 #[track_caller]
 fn receiving_into_memory_fails(lie: impl FnOnce(&Liar)) -> Error {
     let (liar, mut victim) = Liar::meet(&impatient());
@@ -191,7 +191,7 @@ fn message_with_wrong_checksum_is_not_handed_out() {
             assert!(error.to_string().contains("changed in transit"), "{error}");
         }
     }
-    // A checksum that is due and never published, of a message that has arrived.
+    // The message arrives, but its checksum, which is due, is never published.
     let error = receiving_fails(|liar| {
         liar.sum(0, [1, 0, 0]);
         liar.publish(0, [0, 1, 8, 0]);
@@ -211,7 +211,7 @@ fn false_lengths_take_no_memory() {
         let error = receiving_fails(|liar| liar.publish(0, [0, 2, length, 0]));
         assert!(matches!(error, Error::TooLong { .. }), "{length}: {error}");
     }
-    // Within the limit a false length costs addresses alone, and ends at the deadline.
+    // Within the limit a false length costs only addresses, and the call ends at the deadline.
     let error = receiving_fails(|liar| liar.publish(0, [0, 2, 60 << 30, 0]));
     assert!(matches!(error, Error::Deadline { .. } | Error::System { .. }), "{error}");
 }
@@ -220,7 +220,7 @@ fn false_lengths_take_no_memory() {
 fn incomplete_message_costs_deadline() {
     let start = Instant::now();
     let error = receiving_fails(|liar| {
-        // Two pieces and a part of one, of 16 pages each.
+        // Two pieces of 16 pages each, and a part of a third one.
         liar.poke(FILLED, 33);
         liar.publish(0, [0, 2, 8 << 20, 0]);
     });
@@ -232,7 +232,7 @@ fn incomplete_message_costs_deadline() {
 fn memory_of_message_is_checked() {
     let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     let good = size | SealFlags::WRITE;
-    // The last one is right except that its pages are not allocated, so an access could fail.
+    // The last case is right except that its pages are not allocated, so an access could fail.
     let cases = [(4096, size), (4095, good), (8192, good), (0, good), (4096, good)];
     for kind in [3, 5] {
         for (bytes, seals) in cases {
@@ -263,7 +263,7 @@ fn flood_of_packets_holds_limited_descriptors() {
         let link = entry.as_ref().ok().and_then(|entry| std::fs::read_link(entry.path()).ok());
         link.is_some_and(|link| link.to_string_lossy().contains("memfd:liar"))
     });
-    // One is the test's own; other tests of this process hold a few.
+    // This test holds one descriptor; other tests of this process hold a few.
     assert!(held.count() <= 40, "descriptors pile up");
 }
 
@@ -299,7 +299,7 @@ fn false_counts_of_receiver_are_named_errors() {
     }
 }
 
-/// An emptied chunk of the message before does not count as a beginning of this one.
+/// An emptied chunk of the previous message does not count as a beginning of this message.
 #[test]
 fn receiver_that_stops_between_messages_costs_wait() {
     let settings =

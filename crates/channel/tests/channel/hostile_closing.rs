@@ -1,5 +1,5 @@
-//! Descriptors that are slow to close, handed over in every possible packet: no call waits for
-//! them, and neither does the end of a channel.
+//! Descriptors that are slow to close are handed over in every possible packet. No call waits for
+//! them, and the end of a channel does not wait either.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -43,8 +43,9 @@ fn slow_descriptor_as_memory_of_channel_delays_no_call() {
         let Some((slow, _other)) = slow() else { return };
         let (own, other) = pair().unwrap();
         sockopt::set_socket_passcred(&own, true).unwrap();
-        // The last process that closes it waits, so it is in transit before the victim reads: the
-        // number that the greeting must send back is not known yet.
+        // The last process that closes the descriptor waits. So the descriptor is in transit
+        // before the victim reads, when the number that the greeting must send back is not known
+        // yet.
         let files: Vec<_> = (0..count).map(|_| slow.as_fd()).collect();
         send(&own, &greeting(2, 256 << 10, 1, 0), &files);
         drop(slow);
@@ -93,7 +94,8 @@ fn slow_descriptor_as_pool_delays_no_call() {
     soon(|| drop(victim));
 }
 
-/// In packets of unknown kinds or numbers, and in empty packets. Each ends the channel.
+/// The descriptors are in packets of unknown kinds or numbers, and in empty packets. Each of
+/// these ends the channel.
 #[test]
 fn slow_descriptor_in_malformed_packet_ends_channel_without_delay() {
     for bytes in [&packet(9, 0)[..], &packet(3, 0), &packet(1, 700), &[], &[7; 200]] {
@@ -165,7 +167,7 @@ fn socket_in_packet_is_closed_without_linger() {
     assert_eq!(end, Some(io::ErrorKind::ConnectionReset));
 }
 
-/// The socket stays readable after that, so a loop that polls it would never sleep.
+/// The socket of a broken channel stays readable, so a loop that polls it would never sleep.
 #[test]
 fn foreign_descriptor_ends_polled_transfer() {
     let bytes = pattern(9_000_000, 37);
@@ -213,7 +215,7 @@ fn each_refusal_is_reported_by_half_that_it_concerns() {
     assert!(error.to_string().contains("several descriptors"), "{error}");
 }
 
-/// Memory is closed at once by the drop of the channel.
+/// The drop of the channel closes memory at once.
 #[test]
 fn unused_memory_is_closed_with_channel() {
     let (liar, victim) = Liar::meet(&impatient());

@@ -1,6 +1,6 @@
 //! A peer whose memory changes: files that grow while they are checked, and pages that it keeps
-//! pinned. Each case ends in time, in a named error or a message, and this process keeps nothing of
-//! it.
+//! pinned. Each case ends in time, in a named error or a message, and this process keeps no
+//! descriptor or mapping of the memory.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -73,7 +73,7 @@ fn while_it_grows<T>(file: &OwnedFd, size: u64, run: impl FnOnce() -> T) -> T {
                 }
             }
         });
-        // Also if it panics.
+        // The file also stops growing if `run` panics.
         let over = Over(&is_over);
         let result = run();
         drop(over);
@@ -155,8 +155,8 @@ fn growing_file_is_refused_as_pool() {
     }
 }
 
-/// Calls `run`, which checks a file. Just before the check of this number, the file is truncated
-/// and then sealed. Returns the number of checks and the result.
+/// Calls `run`, which checks a file. Just before the check with this number, the file is
+/// truncated and then sealed. Returns the number of checks and the result.
 fn cut_before_check<T: Send>(
     number: u32,
     file: &OwnedFd,
@@ -182,7 +182,7 @@ fn cut_before_check<T: Send>(
     (checks.load(Relaxed), result)
 }
 
-/// In any order of checks, the mapped memory must be the sealed one.
+/// For any order of checks, the mapped memory must be the sealed memory.
 #[test]
 fn memory_of_message_truncated_and_sealed_between_checks_is_refused() {
     if !can_watch("memory of a message between two checks") {
@@ -243,11 +243,11 @@ struct Pinned {
 }
 
 impl Pinned {
-    /// Pins the first pages of a file by a pipe. Afterwards they are no longer mapped.
+    /// Pins the first pages of a file with a pipe. Afterwards the pages are no longer mapped.
     fn in_pipe(file: &impl AsFd, pages: usize) -> Self {
         let (reader, keeper) = rustix::pipe::pipe().unwrap();
         let base = map(file, pages * PAGE, ProtFlags::READ);
-        // SAFETY: pages that were just mapped, of a file that is as long.
+        // SAFETY: pages that were just mapped, of a file that has at least this length.
         let bytes = unsafe { std::slice::from_raw_parts(base.cast::<u8>(), pages * PAGE) };
         let slices = [IoSliceRaw::from_slice(bytes)];
         // SAFETY: the slice is borrowed; the later changes of its bytes are what the test is about.
@@ -257,11 +257,12 @@ impl Pinned {
         Self { keeper, reader: Some(reader) }
     }
 
-    /// As [`in_pipe`](Self::in_pipe), by an io_uring. Returns `None` if none can be made.
+    /// Like [`in_pipe`](Self::in_pipe), but with an io_uring. Returns `None` if no io_uring can
+    /// be made.
     fn in_uring(file: &impl AsFd, pages: usize) -> Option<Self> {
         // sizeof(struct io_uring_params) of linux/io_uring.h.
         let mut parameters = [0_u8; 120];
-        // SAFETY: room for the structure, zeroed as the kernel wants it.
+        // SAFETY: room for the structure, zeroed as the kernel requires.
         let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
         if ring < 0 {
             return None;
@@ -270,7 +271,8 @@ impl Pinned {
         let keeper = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(ring as i32) };
         let base = map(file, pages * PAGE, ProtFlags::READ | ProtFlags::WRITE);
         let vector = libc::iovec { iov_base: base, iov_len: pages * PAGE };
-        // SAFETY: IORING_REGISTER_BUFFERS (0) of one vector that names a mapping of this length.
+        // SAFETY: IORING_REGISTER_BUFFERS (0) with one vector that names a mapping of this
+        // length.
         let done =
             unsafe { libc::syscall(libc::SYS_io_uring_register, ring, 0, &raw const vector, 1) };
         unmap(base, pages * PAGE);
@@ -293,7 +295,7 @@ fn map(file: &impl AsFd, size: usize, protection: ProtFlags) -> *mut libc::c_voi
 }
 
 fn unmap(base: *mut libc::c_void, size: usize) {
-    // SAFETY: a mapping of `map`, without references any more.
+    // SAFETY: a mapping that `map` made, to which no reference remains.
     unsafe { rustix::mm::munmap(base, size) }.unwrap();
 }
 
@@ -330,7 +332,7 @@ fn memory_pinned_for_writing_is_refused() {
     }
 }
 
-/// Pages that stay pinned although they can no longer be written: neither end sees the other's
+/// Pages stay pinned although they can no longer be written to: neither end sees the other's
 /// writes.
 #[test]
 fn sealed_pages_pinned_by_sender_are_private_to_receiver() {
@@ -367,7 +369,7 @@ fn sender_keeps_nothing_of_message_pinned_by_receiver() {
     assert_eq!(pinned.bytes(3 * PAGE), [5; 3 * PAGE]);
 }
 
-/// This end frees the memory of a channel and of a pool although the peer pins pages of it.
+/// This end frees the memory of a channel and of a pool although the peer pins pages of both.
 #[test]
 fn pages_pinned_by_peer_keep_no_memory_open_here() {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());

@@ -1,4 +1,4 @@
-//! A trusted peer that lies: its claims about moved bytes are checked.
+//! A trusted peer that lies. Its claims about moved bytes are checked.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,12 +22,12 @@ const SIZE: usize = 1_000_000;
 const PIECES: u64 = 8;
 
 /// The victim receives a message by `double` whose bytes it may read. The liar writes no piece;
-/// `lie` runs once the target was offered.
+/// `lie` runs after the target was offered.
 fn both_ways(bytes: &[u8], lie: impl FnOnce(&Liar) + Send) -> Result<Buffer, Error> {
     both_ways_and_after(bytes, lie, |_, _| {})
 }
 
-/// As `both_ways`; `after` gets the result.
+/// Like `both_ways`; `after` gets the result.
 fn both_ways_and_after(
     bytes: &[u8],
     lie: impl FnOnce(&Liar) + Send,
@@ -58,7 +58,7 @@ fn receiver_reads_all_pieces_if_sender_writes_none() {
     assert!(both_ways(&bytes, |liar| liar.poke(ABANDONED, 1)).unwrap()[..] == bytes);
 }
 
-/// A counter that is overwritten at any time causes a named error or a whole message.
+/// If the counter is overwritten at any time, the result is a named error or a whole message.
 #[test]
 fn overwritten_counter_hides_no_gap() {
     let bytes = pattern(64 << 20, 43);
@@ -79,7 +79,7 @@ fn overwritten_counter_hides_no_gap() {
 fn impossible_count_of_pieces_is_named_error() {
     let bytes = pattern(SIZE, 47);
     let error = both_ways(&bytes, |liar| liar.poke(PUSHED, PIECES + 1)).map(|got| got.len());
-    // If the victim had read everything before, the lie has no effect.
+    // If the victim had already read everything, the lie has no effect.
     assert!(matches!(error, Ok(SIZE) | Err(Error::Protocol { .. })), "{error:?}");
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.poke(PUSHED, u64::MAX);
@@ -119,8 +119,8 @@ fn claimed_piece_that_is_never_written_costs_deadline() {
     }
 }
 
-/// The address of the target that a sender has when it is stopped within a piece, if it can also
-/// claim a piece.
+/// The target's address that a sender reads just before it is stopped within a piece, if it can
+/// also claim a piece.
 fn reached(liar: &Liar) -> Option<u64> {
     liar.wait_for(OFFERED, 1);
     let (seen, address) = (liar.peek(CLAIMED), liar.peek(OFFERED + 8));
@@ -128,8 +128,8 @@ fn reached(liar: &Liar) -> Option<u64> {
     (back + front < PIECES && address != 0).then_some(address)
 }
 
-/// The victim receives, by `act`, a message whose bytes it may read. Returns the result, and the
-/// address to which the liar could have written meanwhile.
+/// The victim receives, with `act`, a message whose bytes it may read. Returns the result, and
+/// the address to which the liar could have written meanwhile.
 fn received<T>(
     bytes: &[u8],
     act: impl FnOnce(&mut Channel) -> Result<T, Error>,
@@ -145,7 +145,8 @@ fn received<T>(
     })
 }
 
-/// Otherwise a sender that was stopped within a piece would later write to memory with another use.
+/// Otherwise a sender that was stopped within a piece would later write to memory that is used
+/// for another purpose.
 #[test]
 fn sender_gets_no_access_to_target_of_recv_into() {
     let bytes = pattern(SIZE, 61);
@@ -161,7 +162,7 @@ fn sender_gets_no_access_to_target_of_recv_into() {
     }
 }
 
-/// A caller that guarantees the target's lifetime has both ends fill it.
+/// If the caller guarantees the target's lifetime, both ends fill the target.
 #[test]
 fn exposed_target_is_offered_to_sender() {
     let bytes = pattern(SIZE, 67);
@@ -200,8 +201,8 @@ fn tables_with_wrong_sum_or_unmapped_addresses_are_refused() {
         let error = victim.recv().map(|got| got.len()).unwrap_err();
         assert!(matches!(error, Error::Protocol { .. }), "{table:?}: {error}");
     }
-    // A table with the right sum, of unmapped memory: the victim waits for the ring, which stays
-    // empty.
+    // A table with the right sum that names unmapped memory: the victim waits for the ring, which
+    // stays empty.
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.table(0, &[(4096, SIZE as u64)]);
     liar.publish(0, [0, DOUBLE, SIZE as u64, 1]);
@@ -217,7 +218,7 @@ fn packet(kind: u8, number: u64) -> Vec<u8> {
     std::iter::once(kind).chain(number.to_le_bytes()).collect()
 }
 
-/// Offers of a pool that does not exist or is too small.
+/// The offered pool does not exist or is too small.
 #[test]
 fn sender_abandons_offers_outside_of_pool() {
     for (number, offset, file) in [

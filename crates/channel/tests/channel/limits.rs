@@ -40,7 +40,8 @@ fn accept_waits_limited_time_for_connection_and_greeting() {
     let start = Instant::now();
     let error = listener.accept(&impatient()).map(drop).unwrap_err();
     assert!(matches!(error, Error::Deadline { .. }), "{error}");
-    // A stream socket cannot connect to it at all, so the silent peer connects with the right type.
+    // A stream socket cannot connect to the listener at all, so the silent peer connects with the
+    // right type.
     let silent = rustix::net::socket(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -63,7 +64,7 @@ fn send_refuses_message_over_limit() {
     assert_eq!(other.recv().unwrap().len(), 1000);
 }
 
-/// The same addresses many times: more bytes than 64 bits can count.
+/// The parts are the same bytes many times: together more bytes than 64 bits can count.
 #[test]
 fn send_refuses_parts_whose_sum_overflows() {
     const PART_BYTES: usize = 1 << 45;
@@ -118,7 +119,7 @@ fn receiver_distinguishes_close_from_death_within_message() {
     }
 }
 
-/// Both ends free the memory of a large message when it is not used any more.
+/// Both ends free the memory of a large message when it is no longer used.
 #[test]
 fn small_messages_drop_large_pool() {
     // No other message of these tests is as large.

@@ -1,4 +1,4 @@
-//! One suite over every mechanism, and hostile peers.
+//! Tests of every mechanism, and of hostile peers.
 
 mod conformance;
 mod deadlines;

@@ -1,4 +1,4 @@
-//! The process that a sender permits to read its memory: the peer alone, by name, and only during a
+//! A sender permits only the peer to read its memory. It names the peer, and only during a
 //! transfer.
 //!
 //! With Yama in force (`ptrace_scope` 1), a test checks the kernel's decision. On every machine,
@@ -22,8 +22,8 @@ use crate::watched::{Answer, can_watch, watch};
 struct Asked(Arc<Mutex<Vec<i32>>>);
 
 impl Asked {
-    /// From here on every PR_SET_PTRACER of this thread, and of those that it starts, succeeds and
-    /// is recorded, with or without Yama.
+    /// From now on every PR_SET_PTRACER of this thread, and of threads that it starts, succeeds
+    /// and is recorded, with or without Yama.
     fn begin() -> Self {
         let asked = Self::default();
         let keeping = asked.clone();
@@ -80,8 +80,8 @@ pub(crate) fn send_by_name(path: &Path, mechanism: Mechanism) {
     assert_eq!(asked.so_far()[8..], [0], "withdrawn as the peer went");
 }
 
-/// Both ends of a channel that begins while another peer is named: neither can be named, so neither
-/// can be read.
+/// Both ends of a channel that begins while another peer is named. Neither end can be named, so
+/// neither can be read.
 fn another_peer(settings: &Settings) -> (Channel, Channel) {
     let (one, other) = pair().unwrap();
     let accepting = thread::spawn({
@@ -145,7 +145,7 @@ pub(crate) fn read_as_a_stranger(place: &str) {
     assert!(!can, "a stranger can read");
 }
 
-/// Under Yama, a child may read its parent only if it is named.
+/// Under Yama, a child may read its parent's memory only if the parent names the child.
 #[test]
 fn under_yama_only_peer_can_read_and_only_during_transfer() {
     let scope = "/proc/sys/kernel/yama/ptrace_scope";
@@ -160,7 +160,7 @@ fn under_yama_only_peer_can_read_and_only_during_transfer() {
         return;
     }
     if found.trim() != "1" {
-        // With 0 all processes may read, with 2 and 3 none: a name changes nothing.
+        // With 0 all processes may read, with 2 and 3 no process may. So a name changes nothing.
         return;
     }
     let folder = tempfile::tempdir().unwrap();

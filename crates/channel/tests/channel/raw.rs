@@ -1,5 +1,5 @@
 //! A peer that implements the protocol itself, so that it can lie. The numbers repeat those of
-//! `layout.rs`: a change of the protocol must be a change here too.
+//! `layout.rs`, so a change of the protocol must also be made here.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -85,7 +85,7 @@ fn greeting_with(step: u64, flags: u64, echo: u64, probe: u64) -> Vec<u8> {
     bytes
 }
 
-/// A peer that makes a correct handshake, and from then on does what a test says.
+/// A peer that makes a correct handshake, and then acts as a test says.
 pub(crate) struct Liar {
     pub(crate) socket: OwnedFd,
     pub(crate) memory: File,
@@ -98,14 +98,14 @@ impl Liar {
         (liar, victim)
     }
 
-    /// As `meet`, for a victim that trusts the liar: each can access the other's memory, because
-    /// both are in one process.
+    /// Like `meet`, for a victim that trusts the liar. Each can access the other's memory,
+    /// because both are in one process.
     pub(crate) fn meet_trusted(settings: &Settings) -> (Self, Channel) {
         let (liar, victim, _) = Self::meet_trusted_by(settings);
         (liar, victim)
     }
 
-    /// As `meet_trusted`, and returns a copy of the victim's socket.
+    /// Like `meet_trusted`, but also returns a copy of the victim's socket.
     pub(crate) fn meet_trusted_by(settings: &Settings) -> (Self, Channel, OwnedFd) {
         static NONCE: u64 = NONCE_OF_LIAR;
         let settings = Settings { trusts_peer: true, ..settings.clone() };
@@ -170,7 +170,7 @@ impl Liar {
     }
 }
 
-/// The result of a connecting end whose accepting end sends a greeting by `offer`.
+/// The result of a connecting end if `offer` sends the accepting end's greeting.
 pub(crate) fn offered(
     settings: &Settings,
     offer: impl FnOnce(&OwnedFd, u64) + Send + 'static,

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// How long closing one of them waits, if the library does not prevent it.
+/// The time that closing one of them waits, if the library does not prevent it.
 const LINGER: Duration = Duration::from_secs(100);
 
-/// A connection whose other end, the second value, reads nothing. The last close of it waits until
-/// the written bytes are sent, at most for `linger`. Returns `None` without a loopback network.
+/// A connection whose other end, the second value, reads nothing. The last close of the
+/// connection waits until the written bytes are sent, at most for `linger`. Returns `None`
+/// without a loopback network.
 pub(crate) fn slow_for(linger: Duration) -> Option<(OwnedFd, TcpStream)> {
     let connected = TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| Ok((TcpStream::connect(listener.local_addr()?)?, listener)));
@@ -29,7 +30,7 @@ pub(crate) fn slow_for(linger: Duration) -> Option<(OwnedFd, TcpStream)> {
     Some((slow.into(), other))
 }
 
-/// As `slow_for`, for longer than any test.
+/// Like `slow_for`, for longer than any test takes.
 pub(crate) fn slow() -> Option<(OwnedFd, TcpStream)> {
     slow_for(LINGER)
 }

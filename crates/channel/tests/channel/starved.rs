@@ -53,8 +53,8 @@ fn ring_carries_message_without_descriptors() {
     assert_eq!(channel.recv().unwrap()[..], *b"after");
 }
 
-/// The role of a peer that can open no more files: it loses messages with a descriptor, and reports
-/// why.
+/// The role of a peer that can open no more files. It loses messages with a descriptor, and
+/// reports why.
 pub(crate) fn receive_without_descriptors(channel: &mut Channel) {
     limit(libc::RLIMIT_NOFILE, 3);
     let error = channel.recv().map(|got| got.len()).unwrap_err();
@@ -78,7 +78,8 @@ fn limit_memory(more: u64) {
     limit(libc::RLIMIT_AS, pages * 4096 + more);
 }
 
-/// The role of a peer that can map no more memory: its messages go through the ring, which exists.
+/// The role of a peer that can map no more memory. Its messages go through the ring, which
+/// already exists.
 pub(crate) fn send_without_memory(channel: &mut Channel, mechanism: Mechanism) {
     let bytes = pattern(SIZE, 4);
     limit_memory(SIZE as u64 / 2);
@@ -106,7 +107,7 @@ fn sender_without_memory_uses_ring() {
 
 /// The role of a peer that gets no huge pages from the kernel.
 pub(crate) fn answer_without_huge_pages(channel: &mut Channel, mechanism: Mechanism) {
-    // SAFETY: takes numbers alone.
+    // SAFETY: takes only numbers.
     let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     assert_eq!(result, 0);
     let mut got = channel.recv().unwrap();
@@ -125,12 +126,12 @@ pub(crate) fn answer_without_huge_pages(channel: &mut Channel, mechanism: Mechan
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let anonymous = rollup.lines().find(|line| line.starts_with("AnonHugePages:"));
     assert!(anonymous.is_none_or(|line| line.contains(" 0 kB")), "{anonymous:?}");
-    // The receiver may still be reading the sender's memory, so it must stay until the message was
-    // consumed.
+    // The receiver may still be reading the sender's memory, so this process must not end until
+    // the message was consumed.
     assert_eq!(channel.recv().unwrap()[..], *b"whole");
 }
 
-/// Several huge pages, if there were any.
+/// Several huge pages long, if the process could get any.
 const LARGE: usize = 9 << 20;
 
 #[test]
@@ -155,7 +156,8 @@ fn every_mechanism_works_without_huge_pages() {
     }
 }
 
-/// The role of a peer that can map no more memory: the message waits for an existing target.
+/// The role of a peer that can map no more memory. The message waits for a target that already
+/// exists.
 pub(crate) fn receive_without_memory(channel: &mut Channel) {
     let (mut target, expected) = (vec![0; SIZE], pattern(SIZE, 2));
     limit_memory(SIZE as u64 / 2);

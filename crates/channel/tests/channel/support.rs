@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use haul_channel::{Channel, Mechanism, Settings, pair};
 
-/// Long enough for a loaded machine, short enough that a hang is noticed.
+/// A time limit that is long enough for a loaded machine, and short enough that a hang is
+/// noticed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// For peers that make no progress: short enough to wait for, and long enough that a correct peer
-/// makes progress within it even if a hypervisor takes most of the processors (a runnable thread
-/// waited for 320 ms).
+/// A time limit for peers that make no progress. It is short enough to wait for, and long enough
+/// that a correct peer makes progress even if a hypervisor takes most of the processors (a
+/// runnable thread waited for 320 ms).
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
-/// Ends that trust each other and send by one mechanism.
+/// Settings of ends that trust each other and send by one mechanism.
 pub(crate) fn by(mechanism: Mechanism) -> Settings {
     Settings {
         mechanism: Some(mechanism),
@@ -25,7 +26,7 @@ pub(crate) fn by(mechanism: Mechanism) -> Settings {
     }
 }
 
-/// Time limits of [`SHORT`], and no trust.
+/// Settings with time limits of [`SHORT`], and without trust.
 pub(crate) fn impatient() -> Settings {
     Settings { wait: Some(SHORT), deadline: SHORT, ..Settings::default() }
 }

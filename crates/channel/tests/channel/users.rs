@@ -26,7 +26,7 @@ fn is_root(what: &str) -> bool {
     is_root
 }
 
-/// Makes this process one of the user 65534.
+/// Makes this process belong to user 65534.
 fn become_unprivileged() {
     // SAFETY: takes numbers alone.
     let group = unsafe { libc::setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED) };
@@ -50,7 +50,7 @@ fn wait_for(path: &Path) {
     }
 }
 
-/// The role of a peer of another user that listens at a path where this user's process is expected.
+/// The role of another user's peer that listens at a path where this user's process is expected.
 pub(crate) fn listen_as_other_user(path: &Path) {
     become_unprivileged();
     let listener = Listener::bind_for(path, &Users::Any).unwrap();
@@ -96,7 +96,7 @@ fn connect_refuses_listener_of_other_user_unless_allowed() {
     peer.ended_well();
 }
 
-/// The role of a peer of another user that connects to this user's process.
+/// The role of another user's peer that connects to this user's process.
 pub(crate) fn connect_as_other_user(path: &Path) {
     become_unprivileged();
     let refused = Channel::connect(path, &allowing(Users::Own)).map(drop).unwrap_err();
@@ -129,7 +129,7 @@ fn accept_refuses_peer_of_other_user_unless_allowed() {
     drop(closed);
 }
 
-/// The role of a peer without a number in its user namespace.
+/// The role of a peer whose user has no number in its user namespace.
 pub(crate) fn connect_without_a_number(path: &Path) {
     assert_eq!(rustix::process::geteuid().as_raw(), UNPRIVILEGED);
     let refused = Channel::connect(path, &allowing(Users::Own)).map(drop).unwrap_err();
@@ -151,17 +151,17 @@ fn user_without_number_is_named_in_error_and_can_be_allowed() {
     let listener = Listener::bind(&path).unwrap();
     let mut command = command("connect-without-a-number", Mechanism::Ring, &path);
     let enter = || match
-        // SAFETY: takes a number alone, in a process of one thread.
+        // SAFETY: takes only a number, in a process of one thread.
         unsafe { libc::unshare(libc::CLONE_NEWUSER) }
     {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     };
-    // SAFETY: what runs between fork and exec is one system call.
+    // SAFETY: only one system call runs between fork and exec.
     let peer = Started(unsafe { command.pre_exec(enter) }.spawn().unwrap());
     let refused = listener.accept(&allowing(Users::Own)).map(drop).unwrap_err();
     assert!(matches!(refused, Error::PeerGone { .. }), "{refused}");
-    // Outside of the namespace, its user is the same as before.
+    // Outside of the namespace, the peer's user is the same as before.
     let mut channel = listener.accept(&allowing(Users::Own)).unwrap();
     assert_eq!(channel.peer().user, rustix::process::geteuid().as_raw());
     assert_eq!(channel.recv().unwrap()[..], *b"from a namespace");

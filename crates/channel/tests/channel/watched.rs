@@ -49,11 +49,11 @@ pub(crate) enum Answer {
 
 /// Whether calls can be watched here. Prints a line if they cannot.
 pub(crate) fn can_watch(what: &str) -> bool {
-    // In a thread that ends, because a filter lasts as long as its thread. No program makes this
-    // call.
+    // The filter is in a thread that ends, because a filter lasts as long as its thread. No
+    // program makes this call.
     let can = thread::spawn(|| listen(&[libc::SYS_lookup_dcookie]).is_some()).join().unwrap();
     if !can {
-        // In one write, because other tests print meanwhile.
+        // The line is printed in one write, because other tests print meanwhile.
         let line = format!(
             "SKIPPED: {what}: no seccomp listener: run it on Linux 5.5 or later, in a container whose \
              runtime does not listen itself\n"
@@ -63,7 +63,7 @@ pub(crate) fn can_watch(what: &str) -> bool {
     can
 }
 
-/// From here on each of these calls of this thread, and of threads that it starts, first goes to
+/// From now on each of these calls of this thread, and of threads that it starts, first goes to
 /// `watch` with its arguments. `watch` runs in a separate thread. Only for machines on which
 /// [`can_watch`] returns true.
 pub(crate) fn watch(
@@ -71,7 +71,8 @@ pub(crate) fn watch(
     mut watch: impl FnMut(c_long, [u64; 6]) -> Answer + Send + 'static,
 ) {
     let (give, take) = mpsc::channel::<OwnedFd>();
-    // Started before the filter exists, so that the filter does not stop its own calls.
+    // The watching thread starts before the filter exists, so that the filter does not stop the
+    // thread's own calls.
     thread::spawn(move || {
         let Ok(listener) = take.recv() else { return };
         while answer_one(&listener, &mut watch).is_some() {}
@@ -84,7 +85,8 @@ fn answer_one(
     watch: &mut impl FnMut(c_long, [u64; 6]) -> Answer,
 ) -> Option<()> {
     let mut notification = Notification::default();
-    // SAFETY: a structure of the size that the number of the call says, zeroed as it asks.
+    // SAFETY: a structure of the size that the number of the call says, zeroed as the call
+    // requires.
     let result = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut notification) };
     if result < 0 {
         return None;
@@ -100,10 +102,10 @@ fn answer_one(
 }
 
 /// Installs the filter. Returns `None` if the kernel has no such filters (before 5.0), or cannot
-/// continue a call (before 5.5), or if another process listens already.
+/// continue a call (before 5.5), or if another listener exists already.
 fn listen(calls: &[c_long]) -> Option<OwnedFd> {
     let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
-    // Loads the call's number, and jumps behind all comparisons if it is one of these.
+    // Loads the call's number, and jumps behind all comparisons if it is one of `calls`.
     let mut filter = vec![step(0x20, 0, 0)];
     for (index, call) in calls.iter().enumerate() {
         filter.push(step(0x15, (calls.len() - index) as u8, *call as u32));
@@ -111,7 +113,7 @@ fn listen(calls: &[c_long]) -> Option<OwnedFd> {
     filter.push(step(0x06, 0, libc::SECCOMP_RET_ALLOW));
     filter.push(step(0x06, 0, libc::SECCOMP_RET_USER_NOTIF));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: takes numbers alone.
+    // SAFETY: takes only numbers.
     let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(result, 0);
     let (mode, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
@@ -128,7 +130,8 @@ fn listen(calls: &[c_long]) -> Option<OwnedFd> {
     can_continue(&listener).then_some(listener)
 }
 
-/// Answers a call that does not exist: a kernel that can continue calls reports that there is none.
+/// Answers a call that does not exist. A kernel that can continue calls reports that it does not
+/// exist.
 fn can_continue(listener: &OwnedFd) -> bool {
     let reply = Reply { flags: CONTINUE, ..Reply::default() };
     // SAFETY: a structure of the size that the number of the call says, which is only read.

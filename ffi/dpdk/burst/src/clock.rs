@@ -16,17 +16,18 @@ pub(crate) fn cycles() -> u64 {
     ticks
 }
 
-/// Ticks since a fixed moment, the same for all threads: nanoseconds, because no register is known.
+/// Ticks since a fixed moment, the same for all threads. A tick is a nanosecond, because no
+/// register is known.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn cycles() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure is ours and writable.
+    // SAFETY: the structure is a local, writable variable.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// Ticks a second. `dpdk_hz` is the frequency that DPDK measured of its counter, which on x86 is
-/// the same as ours.
+/// The number of ticks per second. `dpdk_hz` is the frequency that DPDK measured for its counter,
+/// which on x86 is the same counter as this one.
 pub(crate) fn cycles_per_s(dpdk_hz: u64) -> u64 {
     if cfg!(target_arch = "x86_64") {
         return dpdk_hz;

@@ -28,11 +28,11 @@ pub(crate) const COMMANDS: [(&CStr, Handler, &CStr); 5] = [
     (c"/haul/burst/histogram", histogram, c"Parameters: port,queue[,rx|tx[,moment,from]]"),
 ];
 
-/// Most sizes with their counts in one answer. Each takes two entries.
+/// The largest number of sizes, with their counts, per answer. Each takes two entries.
 const PAIRS_MAX: usize = 100;
-/// Most names in one list.
+/// The largest number of names per list.
 const NAMES_MAX: usize = 150;
-/// Most answers of several pages that are kept for their next page.
+/// The largest number of moments that are kept because their answer has another page.
 const MOMENTS_MAX: usize = 16;
 /// `ENOTSUP`: DPDK was built without callbacks.
 const NOT_SUPPORTED: c_int = libc::ENOTSUP;
@@ -47,7 +47,7 @@ unsafe fn answer(
     command: impl FnOnce(&Functions, &[&str], &mut Answer<'_>) -> Result<(), String>,
 ) -> c_int {
     let Ok(dpdk) = dpdk::functions() else {
-        // Without DPDK's functions there is no answer; DPDK answers null.
+        // Without DPDK's functions no answer can be made, and DPDK answers null.
         return -libc::ENOTSUP;
     };
     let text = match parameters.is_null() {
@@ -156,8 +156,8 @@ fn port_of(dpdk: &Functions, words: &[&str], answer: &mut Answer<'_>) -> Result<
     answer.number(c"port", u64::from(port));
     answer.text(c"name", &ports::name(dpdk, port).unwrap_or_default());
     let mut info = DeviceInfo::EMPTY;
-    // SAFETY: the port existed just now, and DPDK checks it again; the structure is larger than
-    // what DPDK writes.
+    // SAFETY: the port existed just now, and DPDK checks it again; DPDK writes fewer bytes than
+    // the structure has.
     let found = unsafe { (dpdk.device_info)(port, &raw mut info) };
     if found == 0 && !info.driver.is_null() {
         // SAFETY: DPDK wrote a pointer to its driver's name, a constant.

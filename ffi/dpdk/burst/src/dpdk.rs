@@ -82,7 +82,7 @@ pub(crate) const NAME_BYTES: usize = 256;
 /// Declares the table of functions. Each is found by its name or by an older name.
 macro_rules! functions {
     ($($(#[$text:meta])* $name:ident: $kind:ty = $($symbol:literal)|+,)*) => {
-        /// DPDK's functions. The table exists only if all of them were found.
+        /// DPDK's functions. The table exists only if all functions were found.
         pub(crate) struct Functions {
             $($(#[$text])* pub(crate) $name: $kind,)*
         }
@@ -115,7 +115,7 @@ functions! {
     remove_tx: unsafe extern "C" fn(u16, u16, *const c_void) -> c_int
         = c"rte_eth_remove_tx_callback",
     is_port: unsafe extern "C" fn(u16) -> c_int = c"rte_eth_dev_is_valid_port",
-    /// Writes at most [`NAME_BYTES`].
+    /// Writes at most [`NAME_BYTES`] bytes.
     port_name: unsafe extern "C" fn(u16, *mut c_char) -> c_int = c"rte_eth_dev_get_name_by_port",
     device_info: unsafe extern "C" fn(u16, *mut DeviceInfo) -> c_int = c"rte_eth_dev_info_get",
     rx_mode: unsafe extern "C" fn(u16, u16, *mut BurstMode) -> c_int

@@ -2,11 +2,11 @@
 //!
 //! `program -d libhaul_dpdk_burst.so ...`: DPDK loads it like a driver. Its constructor registers
 //! telemetry commands and does nothing else. One command attaches a callback to every queue of
-//! every port. From then on each burst increments the counter of its size, which only the polling
-//! thread writes. Another command removes the callbacks.
+//! every port. From then on each burst increments the counter of its size. Only the polling
+//! thread writes this counter. Another command removes the callbacks.
 //!
-//! The build needs no DPDK and the library links none, because a second copy of DPDK would
-//! otherwise come into the process. Modules, lowest first:
+//! The build needs no DPDK. The library does not link DPDK, because this could load a second copy
+//! of DPDK into the process. Modules, lowest first:
 //!
 //! - `notice`: a line on standard error;
 //! - `clock`: the processor's time counter;

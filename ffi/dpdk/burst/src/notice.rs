@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Prints why the probe does nothing.
+/// Prints the reason why the probe does nothing.
 pub(crate) fn warn(text: std::fmt::Arguments<'_>) {
     let mut line = String::from("haul: burst: ");
     // Writing into a String cannot fail.

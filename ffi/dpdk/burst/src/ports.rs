@@ -9,9 +9,10 @@ use crate::dpdk::{self, EVENT_DESTROY, Functions, NAME_BYTES, RxCallback, TxCall
 use crate::slot::{self, Slot};
 use crate::threads::Suspects;
 
-/// More ports than any build of DPDK has (RTE_MAX_ETHPORTS is 32 unless it is changed).
+/// A number of ports that exceeds any build's limit (RTE_MAX_ETHPORTS is 32 unless it is
+/// changed).
 pub(crate) const PORTS_MAX: u16 = 1024;
-/// Most queues of a port (RTE_MAX_QUEUES_PER_PORT).
+/// The largest number of queues per port (RTE_MAX_QUEUES_PER_PORT).
 const QUEUES_MAX: u16 = 1024;
 /// How long a detach waits for threads to leave. The next command checks the remaining threads
 /// again.
@@ -36,7 +37,7 @@ impl Direction {
 /// How bursts are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Counts every burst by its size, and samples one in some.
+    /// Counts every burst by its size, and samples some of them.
     Samples,
     /// Samples every burst.
     Exact,
@@ -83,7 +84,7 @@ pub(crate) struct Ports {
     stranded: Vec<Attached>,
 }
 
-// SAFETY: the pointers are DPDK's structures, which any thread may return to DPDK.
+// SAFETY: the pointers lead to DPDK's structures, which any thread may return to DPDK.
 unsafe impl Send for Ports {}
 
 /// The result of an attach or a detach.
@@ -100,7 +101,7 @@ pub(crate) struct Done {
 static PORTS: Mutex<Ports> =
     Mutex::new(Ports { attached: Vec::new(), retired: Vec::new(), stranded: Vec::new() });
 
-/// All ports, for one command at a time. Frees the removed callbacks that no thread uses any more.
+/// All ports, for one command at a time. Frees the removed callbacks that no thread uses.
 pub(crate) fn lock(dpdk: &Functions) -> MutexGuard<'static, Ports> {
     let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     ports.free_unused(dpdk);
@@ -108,7 +109,8 @@ pub(crate) fn lock(dpdk: &Functions) -> MutexGuard<'static, Ports> {
 }
 
 impl Ports {
-    /// Attaches to every queue of one port or of all that has no callback of the probe yet.
+    /// Attaches to every queue, of one port or of all ports, that has no callback of the probe
+    /// yet.
     pub(crate) fn attach(&mut self, dpdk: &Functions, only: Option<u16>, how: How) -> Done {
         self.remove_gone(dpdk);
         let mut done = Done::default();
@@ -176,7 +178,7 @@ impl Ports {
         mark
     }
 
-    /// Removes the callbacks of one port or of all, and frees those that no thread uses any more.
+    /// Removes the callbacks of one port or of all ports, and frees those that no thread uses.
     pub(crate) fn detach(&mut self, dpdk: &Functions, only: Option<u16>) -> Done {
         let mut done = Done::default();
         let all = std::mem::take(&mut self.attached);
@@ -211,7 +213,8 @@ impl Ports {
         }
     }
 
-    /// Removes the callbacks of ports that are gone or whose number another port has.
+    /// Removes the callbacks of ports that are gone, including those whose number another port
+    /// now has.
     fn remove_gone(&mut self, dpdk: &Functions) {
         for each in std::mem::take(&mut self.attached) {
             match each.is_there(dpdk) {
@@ -269,7 +272,7 @@ pub(crate) fn is_port(dpdk: &Functions, port: u16) -> bool {
     unsafe { (dpdk.is_port)(port) != 0 }
 }
 
-/// The port's name; `None` if there is no such port.
+/// The port's name; `None` if the port does not exist.
 pub(crate) fn name(dpdk: &Functions, port: u16) -> Option<String> {
     let mut name = [0_u8; NAME_BYTES];
     // SAFETY: the buffer is larger than the longest name.

@@ -1,9 +1,9 @@
 //! The counters of one queue in one direction.
 //!
-//! One thread polls a queue, so only one thread writes its counters, without locks or exchanges. A
-//! burst costs a load and a store of the counter of its size, and a load of one word of a cache
-//! line that is in the cache already: the counter of empty polls is in it as well. The costly work
-//! (the clock, the packets' sizes) is done for one burst in [`PERIOD`].
+//! One thread polls a queue, so only one thread writes its counters, without locks or exchanges.
+//! A burst costs a load and a store of its size's counter, and a load of one word. The word's
+//! line is in the cache already, because it also contains the counter of empty polls. The costly
+//! work (the clock, the packets' sizes) is done for one burst in [`PERIOD`].
 //!
 //! ```text
 //! count(burst):  counters[size] += 1
@@ -13,10 +13,11 @@
 //!                else the thread is busy: request a copy, which it makes between two bursts
 //! ```
 //!
-//! A reader therefore gets all counters of one moment, and their sums agree. Tried and lost: a
-//! sequence number around each burst, which a reader of 500 counters never finds unchanged while an
-//! empty poll takes 20 ns; totals beside the counters, which cost one more store a burst and are
-//! the sum of the counters; a countdown to the next sample (1 ns of an empty poll).
+//! A reader therefore gets all counters of one moment, and their sums agree. Tried without
+//! success: a sequence number around each burst, which a reader of 500 counters never finds
+//! unchanged while an empty poll takes 20 ns; totals in addition to the counters, which cost one
+//! more store per burst although they are the sum of the counters; a countdown to the next sample
+//! (1 ns of an empty poll).
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,34 +27,36 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::dpdk::Mbuf;
 
-/// The largest burst with a counter of its own. It is larger than the bursts of testpmd
+/// The largest burst that has a separate counter. It is larger than the bursts of testpmd
 /// (MAX_PKT_BURST) and of other known programs.
 pub(crate) const BATCH_MAX: usize = 512;
-/// The counter of bursts above [`BATCH_MAX`].
+/// The counter of bursts of more than [`BATCH_MAX`] packets.
 pub(crate) const LARGER: usize = BATCH_MAX + 1;
-/// The packets of those bursts.
+/// The counter of the packets in those bursts.
 pub(crate) const LARGER_PACKETS: usize = LARGER + 1;
-/// Packets whose sizes were added to [`BYTES`].
+/// The counter of packets whose sizes were added to [`BYTES`].
 pub(crate) const PACKETS_SIZED: usize = LARGER_PACKETS + 1;
 pub(crate) const BYTES: usize = PACKETS_SIZED + 1;
-/// Cycles from a sampled burst to the next.
+/// The sum of the cycles from each sampled burst to the next burst.
 pub(crate) const GAP_CYCLES: usize = BYTES + 1;
-/// The first of [`GAPS`] counters of gaps, one for each number of bits of the cycles.
+/// The first of [`GAPS`] counters of gaps, one for each number of bits that the cycles of a gap
+/// have.
 pub(crate) const FIRST_GAP: usize = GAP_CYCLES + 1;
 pub(crate) const GAPS: usize = 65;
 pub(crate) const WORDS: usize = FIRST_GAP + GAPS;
 
-/// Of each size, one burst in this many is a sample. The 3 reads of the clock, some 30 ns, then
-/// cost 0.2 ns a burst. The counter of the size decides, so that no other counter is needed and
+/// One burst in this many of each size is a sample. The 3 reads of the clock, some 30 ns, then
+/// cost 0.2 ns per burst. The counter of the size decides, so that no other counter is needed and
 /// each size is sampled in proportion.
 const PERIOD: u64 = 128;
 
-/// How long a reader waits for the polling thread. That thread polls about every microsecond, or it
-/// is idle and two reads agree.
+/// How long a reader waits for the polling thread. That thread polls about every microsecond; if
+/// it is idle instead, two reads agree.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Time between two checks for the copy.
+/// The time between two checks whether the copy is complete.
 const PAUSE: Duration = Duration::from_micros(20);
-/// Checks before two reads are compared again, because the thread may have become idle.
+/// The number of checks before two reads are compared again, because the thread may have become
+/// idle.
 const CHECKS: u32 = 50;
 
 /// The next burst ends a gap, or every burst is a sample. Only the polling thread writes this bit.
@@ -72,7 +75,7 @@ const COMPLETE: u32 = 6;
 /// All counters at one moment.
 pub(crate) type Counters = Box<[u64; WORDS]>;
 
-/// The counters of one queue in one direction: see the module.
+/// The counters of one queue in one direction, see the module.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     /// The time of the previous burst if that was a sample, else 0. Only the polling thread uses
@@ -159,12 +162,12 @@ impl Slot {
         self.copy_if_requested();
         if is_sample || self.is_exact {
             self.state.fetch_or(OPEN, Ordering::Relaxed);
-            // Last, so that the gap contains little of this function. 0 means that there is no
-            // sample.
+            // The clock is read last, so that the gap contains little of this function. 0 means
+            // that there is no sample.
             self.last.store(clock::cycles().max(1), Ordering::Relaxed);
         }
-        // If the compiler knew that this is the argument, it would spill the argument in every
-        // burst.
+        // If the compiler knew that the result is the argument, it would spill the argument in
+        // every burst.
         core::hint::black_box(count)
     }
 
@@ -191,8 +194,8 @@ impl Slot {
     }
 
     fn copy_if_requested(&self) {
-        // SYNC: copy of a slot. An exchange, because if a program breaks DPDK's rule and two
-        // threads poll one queue, only one of them may make the copy.
+        // SYNC: copy of a slot. This is an exchange, because if a program breaks DPDK's rule and
+        // two threads poll one queue, only one of them may make the copy.
         if self.change(REQUESTED, COPYING) {
             for (copy, counter) in self.copy.iter().zip(&self.counters) {
                 copy.store(counter.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -201,8 +204,8 @@ impl Slot {
         }
     }
 
-    /// All counters of one moment. `None` if the polling thread is neither idle nor answers, as
-    /// when it is stopped in the middle of a copy.
+    /// All counters of one moment. `None` if the polling thread is not idle and does not answer,
+    /// for example because it was stopped in the middle of a copy.
     ///
     /// Cost: some microseconds, and up to [`PATIENCE`].
     pub(crate) fn read(&self) -> Option<Counters> {
@@ -230,8 +233,8 @@ impl Slot {
         }
     }
 
-    /// The counters, if two reads of them are equal. Counters only grow, so all had these values
-    /// from the end of the first read to the beginning of the second.
+    /// The counters, if two reads of them are equal. Counters only grow, so all of them had these
+    /// values from the end of the first read to the beginning of the second.
     fn read_idle(&self) -> Option<Counters> {
         let (first, second) = (read(&self.counters), read(&self.counters));
         (first == second).then_some(second)
@@ -246,7 +249,7 @@ fn read(words: &[AtomicU64; WORDS]) -> Counters {
     counters
 }
 
-/// Bytes of all packets of a burst.
+/// The number of bytes in all packets of a burst.
 ///
 /// # Safety
 /// `packets` points to `count` pointers to packets, all valid for reads.
@@ -263,7 +266,7 @@ unsafe fn bytes_of(packets: *const *const Mbuf, count: u16) -> u64 {
     bytes
 }
 
-/// DPDK calls this after each receive burst, also an empty one; `slot` is a [`Slot`].
+/// DPDK calls this after each receive burst, even if the burst is empty; `slot` is a [`Slot`].
 pub(crate) unsafe extern "C" fn received(
     _port: u16,
     _queue: u16,
@@ -324,7 +327,7 @@ mod tests {
 
     use super::*;
 
-    /// All packets, which agree with the other counters of one moment.
+    /// The number of all packets. Checks that it agrees with the other counters of the moment.
     fn packets(counters: &Counters) -> u64 {
         (0..=BATCH_MAX).map(|size| size as u64 * counters[size]).sum::<u64>()
             + counters[LARGER_PACKETS]
@@ -370,7 +373,8 @@ mod tests {
     fn read_returns_counters_of_one_moment_during_bursts() {
         let (slot, stop) = (Slot::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // Sizes 1, 2, ..., 8, 1, ...: their counters differ by at most one at every moment.
+            // The sizes are 1, 2, ..., 8, 1, ..., so their counters differ by at most one at
+            // every moment.
             scope.spawn(|| {
                 for size in (1..=8).cycle() {
                     burst(&slot, size);

@@ -33,12 +33,13 @@ extern "C" fn start() {
     }
 }
 
-/// Prevents that the program unloads this library, which would leave DPDK with dangling handlers.
+/// Prevents the program from unloading this library, which would leave DPDK with dangling
+/// handlers.
 fn stay_loaded() {
     // SAFETY: all bytes zero are a value of this structure of pointers.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
     let address = (start as extern "C" fn()) as *const c_void;
-    // SAFETY: any address may be asked for, and the structure is ours.
+    // SAFETY: the call accepts any address, and the structure is a local variable.
     if unsafe { libc::dladdr(address, &raw mut found) } == 0 {
         return;
     }

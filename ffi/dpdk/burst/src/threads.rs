@@ -1,11 +1,11 @@
 //! Whether every thread has left a removed callback.
 //!
 //! DPDK's burst functions walk their callbacks without a lock. A thread that began before a
-//! callback was removed may still run it, or may be about to load the pointer to the next callback
-//! from it. DPDK does not report when the thread is done. But the callback and that load are only
-//! some hundred instructions without a system call. A thread has therefore left them if it has run
-//! for [`ENOUGH`] since, sleeps in a system call, or has ended. A thread that waits for a processor
-//! has not left, however long it waits.
+//! callback was removed may still run it, or may be about to load the pointer to the next
+//! callback from it. DPDK does not report when the thread is done. But the callback and that load
+//! are only some hundred instructions without a system call. A thread has therefore left them if
+//! it has run for [`ENOUGH`] since the removal, sleeps in a system call, or has ended. A thread
+//! that waits for a processor has not left, however long it waits.
 
 use std::fs;
 use std::time::Duration;
@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl Suspects {
-    /// All threads of the process but this one.
+    /// All threads of the process except this one.
     pub(crate) fn all() -> Self {
         // SAFETY: the call has no conditions.
         let own = unsafe { libc::syscall(libc::SYS_gettid) };
@@ -47,7 +47,8 @@ impl Suspects {
         Self(seen.collect())
     }
 
-    /// Whether every thread has left the callback. Drops those that have left from the list.
+    /// Whether every thread has left the callback. Removes the threads that have left from the
+    /// list.
     pub(crate) fn have_left(&mut self) -> bool {
         self.0.retain(|suspect| match read_state(suspect.id) {
             None => false,
@@ -57,7 +58,8 @@ impl Suspects {
                 is_same && !is_beyond && !matches!(seen.state, b'S' | b'Z' | b'X')
             }
         });
-        // Without /proc the list is always empty, so that it does not show that threads have left.
+        // Without /proc the list is always empty, so an empty list does not show that the threads
+        // have left.
         self.0.is_empty() && fs::exists("/proc/self/task").unwrap_or(false)
     }
 }
@@ -69,7 +71,7 @@ fn read_state(id: u32) -> Option<Seen> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
     // proc_pid_stat(5), counted from `state`: utime and stime in ticks of 10 ms, rounded down. If
-    // the kernel reports nanoseconds, those are used instead.
+    // the kernel reports nanoseconds, these are used instead.
     let ticks = number(11)? + number(12)?;
     let nanoseconds = fs::read_to_string(format!("/proc/self/task/{id}/schedstat"))
         .ok()
@@ -97,7 +99,7 @@ mod tests {
                     std::hint::spin_loop();
                 }
             });
-            // Wait until the thread runs.
+            // Waits until the thread runs.
             while Suspects::all().0.iter().all(|suspect| suspect.ran.is_zero()) {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -1,5 +1,5 @@
-//! DPDK's statistics as without the drop-in: memory that a heap has and has not allocated counts as
-//! free.
+//! DPDK's statistics, as they would be without the drop-in: memory that a heap holds but has not
+//! allocated counts as free.
 
 use core::ffi::{c_int, c_uint};
 use std::fmt::Write as _;
@@ -11,13 +11,14 @@ use crate::dpdk::SocketStats;
 use crate::dropin::{Dropin, SocketHeap};
 
 /// How often the counts are read if an extent is in transit meanwhile, with a pause before each
-/// retry. Together they last as long as DPDK needs to clear the longest extent. If an extent never
-/// arrives because its process died, the counts are wrong by its size and every read lasts as long.
+/// retry. Together the pauses last as long as DPDK needs to clear the longest extent. If an
+/// extent never arrives because its process died, the counts are wrong by its size and every read
+/// lasts that long.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Lets `ask` read DPDK's statistics of a socket, in which our extents are blocks, and corrects
-/// them. Returns the result of `ask`, which is 0 on success.
+/// Lets `ask` read DPDK's statistics of a socket, which count the heaps' extents as blocks, and
+/// corrects them. Returns the result of `ask`, which is 0 on success.
 pub(crate) fn count(
     dropin: &Dropin,
     socket: c_int,
@@ -68,7 +69,7 @@ pub(crate) fn describe(dropin: &Dropin) -> String {
     text
 }
 
-/// Blocks and their bytes.
+/// The number of some blocks, and of their bytes.
 struct Sum {
     count: c_uint,
     bytes: usize,

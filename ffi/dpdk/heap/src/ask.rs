@@ -1,5 +1,5 @@
-//! Requests that DPDK refused: decides whether idle memory of the heaps would suffice, and returns
-//! as much of it to DPDK as the request needs.
+//! Handles requests that DPDK refused: decides whether idle memory of the heaps would suffice,
+//! and returns as much of this memory to DPDK as the request needs.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -17,14 +17,16 @@ use crate::request::Request;
 /// mistake (1 TiB; DPDK reserves addresses for 512 GiB at most, RTE_MAX_MEM_MB).
 const REQUEST_MAX: usize = 1 << 40;
 
-/// Most retries with DPDK. Each retry follows twice as much returned memory, so this limit matters
-/// only while extents are in transit.
+/// The largest number of retries with DPDK. Before each retry twice as much memory is returned as
+/// before the previous one, so this limit matters only while extents are in transit.
 const ROUNDS: u32 = 64;
 
-/// How long to wait for an extent in transit: DPDK needs some 10 ms to clear and unmap the longest.
+/// How long to wait for an extent in transit. DPDK needs some 10 ms to clear and unmap the
+/// longest one.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A folder for each size of huge pages, with the counters of the kernel's pool (hugetlbpage.rst).
+/// Contains a folder for each size of huge pages, with the counters of the kernel's pool
+/// (hugetlbpage.rst).
 const POOLS: &str = "/sys/kernel/mm/hugepages";
 
 /// Threads of this process that are allocating from DPDK or returning memory to it.
@@ -58,21 +60,21 @@ impl Drop for DpdkCall {
     }
 }
 
-/// Whether a thread of this process is allocating from DPDK. A thread that needs no memory at once
-/// should not ask then, because DPDK's locks spin, possibly on the processor that the other thread
-/// needs.
+/// Whether a thread of this process is allocating from DPDK. During that time, a thread that does
+/// not need memory at once should not ask DPDK, because DPDK's locks spin, possibly on the
+/// processor that the other thread needs.
 pub(crate) fn is_dpdk_busy() -> bool {
     DPDK_CALLS.load(Relaxed) != 0
 }
 
 impl Request {
     /// Asks DPDK, and asks again after the heaps have returned idle memory, in steps that double.
-    /// Each step costs DPDK some milliseconds for 64 MiB, which it clears; a refusal costs tens of
-    /// microseconds.
+    /// Each step costs DPDK some milliseconds per 64 MiB, which it clears; a refusal costs tens
+    /// of microseconds.
     ///
     /// `ask_heaps` asks the heaps that were not asked before. It runs before memory is returned,
-    /// because DPDK makes two to three times fewer small blocks of that memory than a heap does. It
-    /// runs again at the end, for memory that was in transit meanwhile.
+    /// because from the same memory a heap makes two to three times as many small blocks as DPDK.
+    /// It runs again at the end, because memory may have been in transit meanwhile.
     pub(crate) fn ask<T>(self, ask: impl Fn() -> *mut T, ask_heaps: impl Fn() -> *mut T) -> *mut T {
         let call = DpdkCall::begin();
         let sources: [&dyn Fn() -> *mut T; 4] =
@@ -80,7 +82,7 @@ impl Request {
         sources.iter().map(|source| source()).find(|given| !given.is_null()).unwrap_or(null_mut())
     }
 
-    /// As [`Request::ask`], for functions that report the reason of a failure in `rte_errno`.
+    /// Like [`Request::ask`], for functions that report the reason for a failure in `rte_errno`.
     pub(crate) fn ask_with_errno<T>(self, ask: impl Fn() -> *mut T) -> *mut T {
         let call = DpdkCall::begin();
         let given = ask();
@@ -126,7 +128,7 @@ impl Request {
         given
     }
 
-    /// Waits for an extent in transit. Returns whether there was one and it has arrived.
+    /// Waits for an extent in transit. Returns whether an extent was in transit and has arrived.
     fn has_waited(dropin: &Dropin) -> bool {
         let has_arrived = || dropin.directory.transit_epoch().is_some();
         let had_arrived = has_arrived();
@@ -144,10 +146,10 @@ impl Request {
             && dropin.has_heap_of(self.socket)
     }
 
-    /// Whether the heaps' `idle` bytes and DPDK's free memory would suffice if they were
-    /// contiguous, or the idle bytes and the kernel's pool, from which DPDK takes the whole block.
-    /// If not, returning memory is useless: DPDK would search again, which takes as long as an
-    /// allocation, and the heaps would have to allocate their memory again.
+    /// Whether the heaps' `idle` bytes together with DPDK's free memory would suffice if they
+    /// were contiguous, or the idle bytes together with the kernel's pool, from which DPDK takes
+    /// the whole block. If not, returning memory is useless: DPDK would search again, which takes
+    /// as long as an allocation, and the heaps would have to allocate their memory again.
     fn is_within_reach(self, dropin: &Dropin, idle: usize) -> bool {
         let is_with = |more: usize| self.bytes <= idle.saturating_add(more);
         let sockets = dropin.heaps.iter().map(|each| each.range.socket);

@@ -4,9 +4,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// At most one part in this many of the time is spent on refusals: before a heap refuses, it
-/// searches all of its slots, which takes milliseconds if there are many, and DPDK may have the
-/// memory.
+/// Refusals take at most one part in this many of the time. Before a heap refuses, it searches
+/// all of its slots, which takes milliseconds if there are many, and DPDK may have the memory.
 const REFUSAL_SHARE: u32 = 20;
 
 /// The longest refusal that counts. A longer one was interrupted, and memory may have become free
@@ -16,8 +15,8 @@ const REFUSAL_MAX: Duration = Duration::from_millis(100);
 /// The origin of all times.
 static EPOCH: OnceLock<Instant> = OnceLock::new();
 
-/// Kinds of requests: those with the same rounded-up binary logarithm of size or alignment, 1 B to
-/// 2 MiB.
+/// The number of kinds of requests. Requests with the same rounded-up binary logarithm of size or
+/// alignment, 1 B to 2 MiB, are of one kind.
 const KINDS: usize = 22;
 
 /// The back-offs of a heap, by the kind of a request.
@@ -61,7 +60,7 @@ impl Backoff {
         is_over
     }
 
-    /// Begins a back-off after a refusal that lasted so long.
+    /// Begins a back-off after a refusal that lasted for `refusal`.
     pub(crate) fn begin(&self, refusal: Duration) {
         let backoff = refusal.min(REFUSAL_MAX).saturating_mul(REFUSAL_SHARE - 1).as_nanos();
         let backoff = u64::try_from(backoff).unwrap_or(u64::MAX);
@@ -102,8 +101,8 @@ mod tests {
             backoff.begin(Duration::from_millis(refusal.into()));
             (backoff.until.load(Relaxed) - before, now() - before)
         };
-        // 19 times as long, plus the time that passed meanwhile. An interruption of hours does not
-        // count as a refusal.
+        // The back-off is 19 times as long as the refusal, plus the time that passed meanwhile.
+        // An interruption of hours does not count as a refusal.
         for (refusal, expected) in
             [(10, 190_000_000), (100, 1_900_000_000), (u32::MAX, 1_900_000_000)]
         {

@@ -1,5 +1,5 @@
-//! The directory that the processes of one DPDK application share beside the heaps' metadata: a
-//! memzone, found by its name, with the location and the extents of each heap.
+//! The directory, which the processes of one DPDK application share in addition to the heaps'
+//! metadata. It is a memzone, found by its name, with the location and the extents of each heap.
 //!
 //! A memzone lies at the same address in every process and ends with the application. Every value
 //! is checked when it is read, because another process may have overwritten it.
@@ -17,16 +17,16 @@ use crate::memory::SOCKETS_MAX;
 /// The memzone's name.
 const NAME: &CStr = c"haul_rte_malloc";
 
-/// "haulrtem" in ASCII, read as a big-endian number. It is written last, so that a directory with
-/// it is complete.
+/// "haulrtem" in ASCII, read as a big-endian number. It is written last, so that a directory that
+/// contains it is complete.
 const MAGIC: u64 = 0x6861_756c_7274_656d;
 
 /// Version of this layout and of the heap's layout. Processes of different versions cannot share
-/// it.
+/// a directory.
 const VERSION: u32 = 6;
 
-/// Most extents of all heaps. Extents grow with the heap, up to 64 MiB each, so this suffices for
-/// about 256 GiB.
+/// The largest number of extents of all heaps together. Extents grow with the heap, up to 64 MiB
+/// each, so this suffices for about 256 GiB.
 const EXTENTS_MAX: usize = 4096;
 
 /// A block of DPDK that is an extent of a heap. Its state word is `address`.
@@ -35,11 +35,11 @@ struct Slot {
     /// 0 if the slot is free, [`TAKEN`] while its other words are written, else the block's
     /// address.
     address: AtomicU64,
-    /// Pages, with the socket in the upper half.
+    /// The number of pages, with the socket in the upper half.
     pages: AtomicU64,
     /// The start of DPDK's block.
     block: AtomicU64,
-    /// A bit for each page, which is set while the page is idle.
+    /// One bit per page, which is set while the page is idle.
     idle: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Directory {
     heaps: AtomicU32,
     /// No slot from this index on was ever used.
     end: AtomicU64,
-    /// The primary process, which receives the blocks of processes that die.
+    /// The process ID of the primary process, which receives the blocks of processes that die.
     primary: AtomicU32,
     /// The lower half counts extents in transit between DPDK and the heaps. The upper half counts
     /// all transits that ever began.
@@ -146,7 +146,7 @@ impl Directory {
         self.secondaries.load(Ordering::Relaxed) != 0
     }
 
-    /// The primary process's number.
+    /// The process ID of the primary process.
     pub(crate) fn primary(&self) -> u32 {
         self.primary.load(Ordering::Relaxed)
     }
@@ -160,8 +160,8 @@ impl Directory {
         self.locations[..heaps].iter().map(LocationWords::read).collect()
     }
 
-    /// Marks that an extent may be in transit, until the guard is dropped: DPDK counts it as
-    /// allocated and it is not in the directory, or the reverse.
+    /// Marks that an extent may be in transit, until the guard is dropped. In transit means that
+    /// DPDK counts the extent as allocated and it is not in the directory, or the reverse.
     pub(crate) fn begin_transit(&self) -> Transit<'_> {
         // SYNC: extents in transit.
         self.transit.fetch_add(TRANSIT_STEP + 1, Ordering::SeqCst);
@@ -185,7 +185,8 @@ impl Directory {
         let Some(index) = self.extents.iter().position(is_taken) else {
             return false;
         };
-        // Before the slot is written, so that every visible extent lies before the end.
+        // The end is raised before the slot is written, so that every visible extent lies before
+        // the end.
         self.end.fetch_max(index as u64 + 1, Ordering::Relaxed);
         let slot = &self.extents[index];
         slot.pages.store((extent.socket as u64) << 32 | extent.pages as u64, Ordering::Relaxed);
@@ -207,7 +208,7 @@ impl Directory {
         self.extents[..end].iter().filter_map(|slot| Some((slot, slot.extent()?)))
     }
 
-    /// Bytes of the extents that are completely idle, as DPDK counts them.
+    /// The bytes of completely idle extents, as DPDK counts them.
     pub(crate) fn idle_bytes(&self) -> usize {
         let is_idle =
             |slot: &Slot, extent: &Extent| slot.idle.load(Ordering::Relaxed) == mask(extent.pages);
@@ -274,8 +275,9 @@ impl Directory {
     pub(crate) fn remove_idle(&self) -> Option<Extent> {
         let (slot, extent) = self.slots().find(|(slot, extent)| {
             let all = mask(extent.pages);
-            // SYNC: idle pages. The thread that clears all bits at once owns the extent if the slot
-            // still has the same one. The slot may have been freed and reused meanwhile.
+            // SYNC: idle pages. The thread that clears all bits at once owns the extent if the
+            // slot still holds the same extent. The slot may have been freed and reused
+            // meanwhile.
             let is_taken =
                 slot.idle.compare_exchange(all, 0, Ordering::Acquire, Ordering::Relaxed).is_ok();
             let is_same = is_taken && slot.extent() == Some(*extent);
@@ -304,7 +306,7 @@ impl Drop for Transit<'_> {
     }
 }
 
-/// The error for pages that are part of no extent.
+/// The error for pages that are not part of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotOurs;
 
@@ -365,7 +367,7 @@ mod tests {
             directory.publish(&[LOCATION]);
             damage(&directory);
             if directory.locations().is_ok() {
-                // An end beyond all addresses needs a base with which it overflows.
+                // Only a base with which the end overflows makes an end beyond all addresses.
                 directory.locations[0].base.store(1 << 63, Ordering::Relaxed);
             }
             assert_eq!(directory.locations(), Err(Problem::Unusable));

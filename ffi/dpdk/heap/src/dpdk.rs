@@ -1,5 +1,5 @@
-//! DPDK's functions, which ours hide and which are looked up when they are first needed, and the
-//! few structures of its interface. Nothing of DPDK is linked or included.
+//! DPDK's functions, and the few structures of its interface. The drop-in's functions hide
+//! DPDK's, which are looked up when they are first needed. Nothing of DPDK is linked or included.
 //!
 //! The layouts are those of DPDK's stable ABI, unchanged from 18.11 to 26.07, for 64-bit
 //! little-endian machines: lib/eal/include/rte_memory.h, rte_memzone.h, rte_malloc.h.
@@ -32,7 +32,7 @@ pub(crate) struct SocketStats {
     pub(crate) allocated_bytes: usize,
 }
 
-/// The first fields of `struct rte_memseg_list`: pages of one size on one socket, at one range of
+/// The first fields of `struct rte_memseg_list`: pages of one size on one socket, in one range of
 /// addresses.
 #[repr(C)]
 pub(crate) struct MemsegList {
@@ -78,8 +78,8 @@ pub(crate) type ThreadMain = extern "C" fn(*mut c_void) -> *mut c_void;
 /// The main function of a DPDK thread since 23.11.
 pub(crate) type ControlMain = extern "C" fn(*mut c_void) -> u32;
 
-/// Declares the table of functions. Each is looked up by its name, with the result that a reference
-/// of the program would have without our library.
+/// Declares the table of functions. Each is looked up by its name. The result is the one that the
+/// program's reference to the name would have without this library.
 macro_rules! functions {
     (
         required { $($(#[$text:meta])* $name:ident: $kind:ty,)* }
@@ -161,7 +161,7 @@ const fn name(text: &'static str) -> &'static CStr {
 
 /// DPDK's functions, or `None` while no DPDK is loaded in this process.
 ///
-/// Cost: one load after they were found; a lookup for each call before.
+/// Cost: a lookup per call until they are found; then one load.
 pub(crate) fn functions() -> Option<&'static Functions> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(found) = FUNCTIONS.get() {
@@ -185,7 +185,7 @@ pub(crate) fn error_number() -> Option<c_int> {
 struct Library(*mut c_void);
 
 impl Library {
-    /// The libraries after ours in the loader's order.
+    /// The libraries after this one in the loader's order.
     fn next() -> Self {
         Self(libc::RTLD_NEXT)
     }

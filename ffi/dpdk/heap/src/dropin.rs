@@ -1,5 +1,5 @@
-//! The heaps under a DPDK program, one for each socket, and DPDK's functions in terms of heaps. A
-//! call that no heap serves goes to DPDK.
+//! The heaps under a DPDK program, one per socket, and DPDK's functions implemented with these
+//! heaps. A call that no heap serves goes to DPDK.
 
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
@@ -21,9 +21,9 @@ use crate::request::Request;
 /// The least alignment, in bytes: DPDK's cache line (`RTE_CACHE_LINE_SIZE` as Debian builds it).
 const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
 
-/// The largest block that a heap grows for, in bytes: its largest class. DPDK serves larger blocks,
-/// unless a heap has idle memory for them: their cost is the memory and not the search, and if a
-/// heap grew for them, the next request to DPDK would have to clear all of that memory.
+/// The largest block for which a heap grows, in bytes: its largest class. DPDK serves larger
+/// blocks, unless a heap has idle memory for them. Their cost is the memory and not the search.
+/// If a heap grew for them, the next request to DPDK would have to clear all of that memory.
 pub(crate) const GROWN_BYTES_MAX: usize = 256 << 10;
 
 /// The largest block that a heap serves from idle memory, in bytes: a quarter of the largest
@@ -31,7 +31,7 @@ pub(crate) const GROWN_BYTES_MAX: usize = 256 << 10;
 const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// The lowest socket number that DPDK assigns to a heap of the program's own memory
-/// (RTE_MAX_NUMA_NODES): 32 as Debian builds it, 4 in the smallest build.
+/// (RTE_MAX_NUMA_NODES). It is 32 in Debian's build and 4 in the smallest build.
 const SOCKETS_EXTERNAL: c_int = 4;
 
 /// The heap of one socket.
@@ -65,7 +65,7 @@ pub(crate) struct Owned<'a> {
 pub(crate) enum Lookup<T> {
     /// The pointer is a block of a heap.
     Ours(T),
-    /// The pointer is in a heap's memory but is no live block, which was reported.
+    /// The pointer is in a heap's memory but is not a live block. This was reported.
     Misuse,
     /// The pointer belongs to DPDK.
     NotOurs,
@@ -83,7 +83,8 @@ impl Dropin {
         name: *const c_char,
         Request { bytes, align, socket }: Request,
     ) -> Option<NonNull<u8>> {
-        // A size of 0 wraps around. DPDK refuses it, and an alignment that is not a power of two.
+        // A size of 0 wraps around. DPDK refuses this size, and an alignment that is not a power
+        // of two.
         if bytes.wrapping_sub(1) >= HELD_BYTES_MAX
             || align > PAGE
             || align & align.wrapping_sub(1) != 0
@@ -105,7 +106,8 @@ impl Dropin {
         self.others(first).find_map(|each| unsafe { each.allocate(name, bytes, align) })
     }
 
-    /// As [`Dropin::allocate`], after DPDK has refused: also asks the heaps that are in back-off.
+    /// Like [`Dropin::allocate`], after DPDK has refused: also asks the heaps that are in
+    /// back-off.
     ///
     /// # Safety
     ///
@@ -179,7 +181,8 @@ impl Dropin {
     /// The block that begins at `pointer`. A misuse is reported for the function `caller`.
     pub(crate) fn find(&self, caller: &str, pointer: NonNull<u8>) -> Lookup<Owned<'_>> {
         self.look_up(caller, pointer, |owner| {
-            // SAFETY: the call reads the block only in debug mode, in which the heap is not.
+            // SAFETY: the call reads the block only in debug mode, and the heap is not in this
+            // mode.
             let bytes = unsafe { owner.heap.usable_size(pointer) };
             bytes.map(|bytes| Owned { owner, pointer, bytes })
         })
@@ -210,8 +213,8 @@ impl Dropin {
         Lookup::NotOurs
     }
 
-    /// Whether a pointer that is not a live block lies in a heap's memory, and not in DPDK's memory
-    /// beside it.
+    /// Whether a pointer that is not a live block lies in a heap's memory, and not in DPDK's
+    /// memory next to it.
     #[cold]
     fn is_misuse(&self, owner: &SocketHeap, address: usize) -> bool {
         self.directory.covers(owner.range.socket, address)
@@ -224,16 +227,16 @@ impl Dropin {
         })
     }
 
-    /// Makes the primary process the heir of this process's blocks: for DPDK a block belongs to the
-    /// application, no matter which process allocated it.
+    /// Makes the primary process the heir of this process's blocks, because for DPDK a block
+    /// belongs to the application, no matter which process allocated it.
     pub(crate) fn name_heir(&self) {
         for each in &self.heaps {
             each.heap.set_heir(Some(self.directory.primary()));
         }
     }
 
-    /// Returns all memory to DPDK at its end, live blocks included: the program may not use them
-    /// any more, and DPDK removes only the files of huge pages that are free. Does nothing if a
+    /// Returns all memory to DPDK when DPDK ends, live blocks included. The program must not use
+    /// them after that, and DPDK removes only the files of free huge pages. Does nothing if a
     /// secondary process may use the memory. No thread may call a heap afterwards.
     pub(crate) fn return_all(&self) {
         // A child of fork shares DPDK's memory with its parent, whose heaps are in it.
@@ -259,14 +262,15 @@ impl Dropin {
         self.heaps.iter().for_each(|each| _ = each.heap.trim());
     }
 
-    /// Returns idle extents of at least `wanted` bytes to DPDK, which needs the memory itself, and
-    /// returns their bytes. It returns no more extents than needed, because DPDK clears each.
+    /// Gives idle extents of at least `wanted` bytes back to DPDK, which needs the memory itself.
+    /// Returns the number of their bytes. It gives back no more extents than needed, because DPDK
+    /// clears each one.
     #[cold]
     pub(crate) fn give_back(&self, wanted: usize) -> usize {
         let give_one = || self.heaps.first().and_then(|heap| heap.extents.give_back_one());
         let given = self.directory.mailbox.give_back(self.is_primary, wanted, give_one);
         if given > 0 {
-            // DPDK has memory again by which the heaps can grow.
+            // DPDK has memory again with which the heaps can grow.
             self.heaps.iter().for_each(SocketHeap::end_backoff);
         }
         given
@@ -316,8 +320,8 @@ impl SocketHeap {
         self.extents.end_backoff();
     }
 
-    /// Allocates a large block from idle memory of the heap, or from idle pages that would be
-    /// returned to DPDK, which would have to clear them first.
+    /// Allocates a large block from idle memory of the heap, or from idle pages that could be
+    /// returned to DPDK. DPDK would have to clear these pages first.
     ///
     /// # Safety
     ///
@@ -345,7 +349,7 @@ impl SocketHeap {
     }
 }
 
-/// Allocates a block, with the tag of its type's name, that `heap` may refuse.
+/// Allocates a block with the tag of its type's name. `heap` may refuse it.
 ///
 /// # Safety
 ///
@@ -360,7 +364,8 @@ unsafe fn tagged(
     let tag = match unsafe { names.known(name) } {
         Some(tag) => tag,
         None => {
-            // Tags are few and permanent, so a block that DPDK serves in the end gets none.
+            // Tags are few and permanent, so none is used up for a block that DPDK serves in the
+            // end.
             let probe = allocate(Tag::NONE)?;
             // SAFETY: allocated just now, and no other thread has it.
             unsafe { heap.free(probe) }.ok()?;
@@ -398,7 +403,7 @@ impl Owned<'_> {
     ///
     /// # Safety
     ///
-    /// If a new pointer is returned, no thread uses the old one any more.
+    /// If a new pointer is returned, no thread uses the old one afterwards.
     pub(crate) unsafe fn resize(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if align > PAGE {
             return None;

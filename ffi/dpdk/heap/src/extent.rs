@@ -1,4 +1,4 @@
-//! Extents: blocks of DPDK's own heap, divided into pages of the heaps.
+//! Extents: blocks of DPDK's own heap, divided into pages for the heaps.
 
 use core::ffi::c_int;
 
@@ -24,7 +24,7 @@ pub(crate) const PAGE: usize = EXTENT_BYTES;
 /// freed.
 pub(crate) const HEADER: usize = 128;
 
-/// Most pages of one extent: the bits of a word.
+/// The largest number of pages per extent: the bits of a word.
 pub(crate) const EXTENT_PAGES_MAX: usize = 64;
 
 impl Extent {
@@ -32,9 +32,9 @@ impl Extent {
         self.pages * PAGE
     }
 
-    /// The pages of a block that has the size of `pages` pages without DPDK's header. The heap uses
-    /// the slices of the first page after the start of the block. If there are none, the extent
-    /// begins with the next page.
+    /// The extent of a block that has the size of `pages` pages without DPDK's header. The heap
+    /// uses the slices of the first page that begin after the start of the block. If there are no
+    /// such slices, the extent begins with the next page.
     pub(crate) fn of(socket: c_int, block: usize, pages: usize) -> Self {
         let first = block & !(PAGE - 1);
         let is_lost = block - first > PAGE - EXTENT_STEP;
@@ -42,12 +42,13 @@ impl Extent {
         Self { socket, address, pages: pages - usize::from(is_lost), block }
     }
 
-    /// Bytes at the start that the heap must not use, a multiple of [`EXTENT_STEP`].
+    /// The number of bytes at the start that the heap must not use, a multiple of
+    /// [`EXTENT_STEP`].
     pub(crate) fn kept(&self) -> usize {
         self.block.saturating_sub(self.address).next_multiple_of(EXTENT_STEP)
     }
 
-    /// Some pages of the extent, as an extent.
+    /// Some pages of the extent, as a separate extent.
     pub(crate) fn part(&self, first: usize, pages: usize) -> Self {
         let address = self.address + first * PAGE;
         Self { address, pages, block: self.block.min(address + PAGE), ..*self }
@@ -70,7 +71,7 @@ pub(crate) fn mask(count: usize) -> u64 {
 
 /// The lowest run of `count` set bits.
 pub(crate) fn find_run(bits: u64, count: usize) -> Option<u64> {
-    // The usual case first: most extents have no idle page.
+    // The usual case is checked first: most extents have no idle page.
     if count == 0 || (bits.count_ones() as usize) < count {
         return None;
     }

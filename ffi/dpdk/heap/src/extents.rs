@@ -1,10 +1,10 @@
-//! The source of a heap's memory: blocks of DPDK's own heap, so that every process has them mapped
-//! and devices reach them.
+//! The source of a heap's memory. It consists of blocks of DPDK's own heap, so that every process
+//! has them mapped and devices reach them.
 //!
 //! Only the primary process allocates blocks, as long as its [`crate::housekeeping`] runs: DPDK
 //! allocates under a lock that is never released if its holder dies, and the death of the primary
-//! process ends the application anyway. A secondary process sends a request and waits, also for the
-//! return of blocks if DPDK refuses it memory.
+//! process ends the application anyway. A secondary process sends a request and waits. If DPDK
+//! refuses memory to it, it also requests the return of blocks and waits for that.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -25,11 +25,12 @@ use crate::memory::SocketRange;
 use crate::metadata::Metadata;
 use crate::{futex, iova};
 
-/// A heap grows by this share of its memory. It trades calls of DPDK, each of which takes a lock
-/// and asks the kernel and every other process, for memory that the program cannot use otherwise.
+/// A heap grows by one part in this many of its memory. A larger step needs fewer calls of DPDK,
+/// each of which takes a lock and asks the kernel and every other process, but occupies more
+/// memory that the program cannot use otherwise.
 const GROWTH_SHARE: usize = 4;
 
-/// Most pages that a heap grows by at a time: 64 MiB.
+/// The largest number of pages by which a heap grows at a time: 64 MiB.
 const GROWTH_PAGES_MAX: usize = 32;
 
 /// The back-off after DPDK refused memory, in milliseconds. A refusal takes tens of microseconds,
@@ -66,7 +67,8 @@ pub(crate) struct SocketExtents {
     pub(crate) range: SocketRange,
     /// The heap's index in the directory.
     pub(crate) index: usize,
-    /// The socket of requests to DPDK: any if DPDK has no huge pages and so no sockets.
+    /// The socket of requests to DPDK. It is any socket if DPDK has no huge pages and therefore
+    /// no sockets.
     pub(crate) dpdk_socket: c_int,
     /// `None` if there is only one process.
     pub(crate) metadata: Option<Metadata>,
@@ -76,7 +78,7 @@ pub(crate) struct SocketExtents {
 }
 
 impl SocketExtents {
-    /// Pages of the heap, idle ones included.
+    /// The number of the heap's pages, idle ones included.
     fn pages(&self) -> usize {
         let extents = self.directory.extents();
         extents.filter(|each| each.socket == self.range.socket).map(|each| each.pages).sum()
@@ -99,9 +101,9 @@ impl SocketExtents {
         Some(leaving.begin(|| self.directory.transit_epoch().is_some()))
     }
 
-    /// Allocates a new extent of at least `wanted` pages, and of more if there is memory.
+    /// Allocates a new extent of at least `wanted` pages, and of more pages if there is memory.
     fn grow(&self, wanted: usize, is_idle: bool) -> Option<Extent> {
-        // DPDK tries every source of memory at each call.
+        // DPDK tries every source of memory at each call, so it is not asked during the back-off.
         let now = EPOCH.get_or_init(Instant::now).elapsed().as_millis() as u64;
         if now < self.refused_until.load(Ordering::Relaxed) {
             return None;
@@ -129,18 +131,18 @@ impl SocketExtents {
                 return self.record(extent, is_idle);
             }
             if pages == wanted {
-                // One page more, because the block may begin too late in its first page.
+                // Asks for one page more, because the block may begin too late in its first page.
                 return self.allocate(wanted + 1).and_then(|each| self.record(each, is_idle));
             }
             pages = (pages / 2).max(wanted);
         }
     }
 
-    /// Allocates a block of DPDK with the size of `pages` pages without its header, at any address.
-    /// The block contains all pages but the first completely, and the end of the first. DPDK's free
-    /// memory ends with a page until the program's own large blocks have divided it. Until then
-    /// only the slice of the header is lost. A block that is aligned to pages would cost DPDK one
-    /// page more.
+    /// Allocates a block of DPDK with the size of `pages` pages without its header, at any
+    /// address. The block contains the end of its first page, and all other pages completely.
+    /// DPDK's free memory ends at a page boundary until the program's own large blocks have
+    /// divided it. Until then only the slice of the header is lost. A block that is aligned to
+    /// pages would cost DPDK one page more.
     fn allocate(&self, pages: usize) -> Option<Extent> {
         let _inside = Inside::enter();
         self.directory.mailbox.note_dpdk_use();
@@ -178,14 +180,16 @@ impl SocketExtents {
         None
     }
 
-    /// Asks the primary process for pages. Returns `None` if it has none or does not answer.
+    /// Asks the primary process for pages. Returns `None` if the primary process has no pages or
+    /// does not answer.
     fn request(&self, wanted: usize) -> Option<Extent> {
         let mailbox = &self.directory.mailbox;
         let mut patience = Patience::new();
         let refusals = mailbox.refusals.load(Ordering::Relaxed);
         loop {
             let answers = mailbox.answers.load(Ordering::Acquire);
-            // Also when the patience is over, because the answer may have come in the last wait.
+            // This is also checked when the patience is over, because the answer may have arrived
+            // in the last wait.
             if let Some(pages) = self.directory.take_idle(self.range.socket, wanted) {
                 return Some(pages);
             }
@@ -220,7 +224,7 @@ impl SocketExtents {
         self.directory.has_idle(self.range.socket, bytes.div_ceil(PAGE) + spare)
     }
 
-    /// Returns a completely idle extent of any heap to DPDK, and returns its bytes.
+    /// Gives a completely idle extent of any heap back to DPDK. Returns the number of its bytes.
     pub(crate) fn give_back_one(&self) -> Option<usize> {
         let _transit = self.begin_transit();
         let extent = self.directory.remove_idle()?;
@@ -230,8 +234,8 @@ impl SocketExtents {
 }
 
 // SAFETY: DPDK allocated each extent for the heaps alone, in the range of its socket, and maps it
-// in every process before it returns; the directory gives an extent to one heap until it is idle
-// again.
+// in every process before it returns; the directory gives an extent to only one heap until the
+// extent is idle again.
 unsafe impl Extents for SocketExtents {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let wanted = bytes.div_ceil(PAGE);

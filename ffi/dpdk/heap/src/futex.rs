@@ -1,4 +1,4 @@
-//! Waits for a word that another process changes.
+//! Waits until another process changes a word.
 
 use core::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -27,8 +27,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
-    /// The duration of a wait of at most `most` for a word that has the value `holds` and is
-    /// expected to have `value`. If `is_woken`, a second thread wakes the word repeatedly.
+    /// The duration of a wait of at most `most` on a word that has the value `holds`. The wait
+    /// expects the value `value`. If `is_woken`, a second thread wakes the word repeatedly.
     fn wait_of(holds: u32, value: u32, most: Duration, is_woken: bool) -> Duration {
         let (word, is_over) = (AtomicU32::new(holds), AtomicBool::new(false));
         std::thread::scope(|scope| {

@@ -12,12 +12,12 @@ use crate::extents::NoGrowth;
 use crate::mailbox::Mailbox;
 use crate::{ask, futex, lifecycle};
 
-/// The period of its checks: long enough to cost nothing, and short enough that a page is ready for
-/// a thread that allocates 2 MiB in that time.
+/// The period of the thread's checks. It is long enough to cost nothing, and short enough that a
+/// page is ready for a thread that allocates 2 MiB in that time.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// While the program allocates from DPDK, at most one part in this many of the time is spent under
-/// DPDK's lock to return memory without a request.
+/// While the program allocates from DPDK, this thread holds DPDK's lock for at most one part in
+/// this many of the time to return memory without a request.
 const LOCK_SHARE: u32 = 100;
 
 /// The thread's name. The kernel keeps at most 15 characters.
@@ -122,10 +122,10 @@ extern "C" fn keep_house(_: *mut c_void) -> u32 {
     0
 }
 
-/// The pace at which idle extents are returned. DPDK clears each under the lock that the program's
-/// own requests wait for, so that returning all at once would delay those by tens of milliseconds.
-/// Therefore most extents are returned while no thread uses DPDK's heap, and as soon as possible,
-/// because a large request would otherwise have to wait for them.
+/// The pace at which idle extents are returned. DPDK clears each extent under the lock for which
+/// the program's own requests wait, so returning all extents at once would delay these requests
+/// by tens of milliseconds. Therefore most extents are returned while no thread uses DPDK's heap,
+/// and as soon as possible, because a large request would otherwise have to wait for them.
 struct Pace {
     pauses_until: Instant,
     quiet_since: Instant,
@@ -215,7 +215,7 @@ mod tests {
                 },
             );
         }
-        // At most one extent in 200 ms.
+        // At most one extent is returned in 200 ms.
         assert!((1..=2).contains(&given), "{given}");
     }
 }

@@ -1,8 +1,8 @@
-//! The functions of rte_malloc's family that programs call. Each asks the heaps first, and DPDK if
-//! no heap serves the call.
+//! The functions of rte_malloc's family that programs call. Each function asks the heaps first,
+//! and DPDK if no heap serves the call.
 //!
-//! DPDK calls some of them itself, through the loader's table. If DPDK would then look for its own
-//! header before a block of a heap, [`Inside`] prevents that a heap serves the call.
+//! DPDK calls some of these functions itself, through the loader's table. If it would then look
+//! for its own header before a heap's block, [`Inside`] prevents a heap from serving the call.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{NonNull, null, null_mut};
@@ -37,11 +37,11 @@ unsafe fn allocate(name: *const c_char, bytes: usize, align: c_uint, socket: c_i
     )
 }
 
-/// As [`allocate`], with all bytes zero.
+/// Like [`allocate`], with all bytes zero.
 ///
 /// # Safety
 ///
-/// As for [`allocate`].
+/// The obligations of [`allocate`].
 #[inline]
 unsafe fn allocate_zeroed(
     name: *const c_char,
@@ -102,7 +102,7 @@ fn ask_dpdk(
 ///
 /// # Safety
 ///
-/// As DPDK says: `name` is NULL or a C string.
+/// DPDK's obligations: `name` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_malloc(
     name: *const c_char,
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn rte_malloc(
 ///
 /// # Safety
 ///
-/// As for [`rte_malloc`].
+/// The obligations of [`rte_malloc`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_malloc_socket(
     name: *const c_char,
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn rte_malloc_socket(
 ///
 /// # Safety
 ///
-/// As for [`rte_malloc`].
+/// The obligations of [`rte_malloc`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_zmalloc(
     name: *const c_char,
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn rte_zmalloc(
 ///
 /// # Safety
 ///
-/// As for [`rte_malloc`].
+/// The obligations of [`rte_malloc`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_zmalloc_socket(
     name: *const c_char,
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn rte_zmalloc_socket(
 ///
 /// # Safety
 ///
-/// As for [`rte_malloc`].
+/// The obligations of [`rte_malloc`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_calloc(
     name: *const c_char,
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn rte_calloc(
 ///
 /// # Safety
 ///
-/// As for [`rte_malloc`].
+/// The obligations of [`rte_malloc`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_calloc_socket(
     name: *const c_char,
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn rte_calloc_socket(
 ///
 /// # Safety
 ///
-/// As for [`rte_realloc_socket`].
+/// The obligations of [`rte_realloc_socket`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_realloc(
     block: *mut c_void,
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn rte_realloc(
 ///
 /// # Safety
 ///
-/// As DPDK says: `block` is NULL or came from this family and was not freed.
+/// DPDK's obligations: `block` is NULL or came from this family and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_realloc_socket(
     block: *mut c_void,
@@ -273,7 +273,7 @@ unsafe fn resize(
     let target = unsafe { allocate(null(), bytes, align, socket) };
     if !target.is_null() {
         let kept = owned.bytes().min(bytes);
-        // SAFETY: both have as many bytes, and the new block is another one.
+        // SAFETY: both blocks have at least `kept` bytes, and the new block is a different one.
         unsafe { target.cast::<u8>().copy_from_nonoverlapping(owned.pointer().as_ptr(), kept) };
         // SAFETY: as the caller promises.
         unsafe { dropin.free(owned.pointer()) };
@@ -286,7 +286,7 @@ unsafe fn resize(
 ///
 /// # Safety
 ///
-/// As DPDK says: `block` is NULL or came from this family, and no thread uses it any more.
+/// DPDK's obligations: `block` is NULL or came from this family, and no thread uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_free(block: *mut c_void) {
     let Some(pointer) = NonNull::new(block.cast::<u8>()) else {
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn rte_free(block: *mut c_void) {
 ///
 /// # Safety
 ///
-/// As for [`rte_free`].
+/// The obligations of [`rte_free`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_free_sensitive(block: *mut c_void) {
     let pointer = NonNull::new(block.cast::<u8>());
@@ -321,7 +321,8 @@ pub unsafe extern "C" fn rte_free_sensitive(block: *mut c_void) {
             Lookup::Ours(owned) => {
                 // SAFETY: the block has that many bytes, and the caller owns it.
                 unsafe { pointer.write_bytes(0, owned.bytes()) };
-                // For the compiler the block is live here, so it cannot remove the writes.
+                // For the compiler the block is still in use here, so it cannot remove the
+                // writes.
                 core::hint::black_box(pointer);
                 // SAFETY: as the caller promises.
                 unsafe { dropin.free(pointer) };
@@ -343,7 +344,7 @@ pub unsafe extern "C" fn rte_free_sensitive(block: *mut c_void) {
 ///
 /// # Safety
 ///
-/// As DPDK says: `bytes` is NULL or writable.
+/// DPDK's obligations: `bytes` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_malloc_validate(block: *const c_void, bytes: *mut usize) -> c_int {
     let pointer = NonNull::new(block.cast_mut().cast::<u8>());
@@ -368,7 +369,7 @@ pub unsafe extern "C" fn rte_malloc_validate(block: *const c_void, bytes: *mut u
 ///
 /// # Safety
 ///
-/// As DPDK says: `address` came from this family.
+/// DPDK's obligations: `address` came from this family.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_malloc_virt2iova(address: *const c_void) -> u64 {
     let Some(dpdk) = functions() else {
@@ -383,12 +384,12 @@ pub unsafe extern "C" fn rte_malloc_virt2iova(address: *const c_void) -> u64 {
     }
 }
 
-/// `rte_malloc_get_socket_stats` of rte_malloc.h: the blocks of the program in DPDK and in the
+/// `rte_malloc_get_socket_stats` of rte_malloc.h: counts the program's blocks in DPDK and in the
 /// heaps.
 ///
 /// # Safety
 ///
-/// As DPDK says: `stats` is writable.
+/// DPDK's obligations: `stats` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_malloc_get_socket_stats(
     socket: c_int,
@@ -411,7 +412,7 @@ pub unsafe extern "C" fn rte_malloc_get_socket_stats(
 ///
 /// # Safety
 ///
-/// As DPDK says: `file` is open for writing, `name` is NULL or a C string.
+/// DPDK's obligations: `file` is open for writing, `name` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_malloc_dump_stats(file: *mut libc::FILE, name: *const c_char) {
     if let Some(dpdk) = functions() {
@@ -420,7 +421,8 @@ pub unsafe extern "C" fn rte_malloc_dump_stats(file: *mut libc::FILE, name: *con
     }
     if let Some(dropin) = lifecycle::current() {
         let text = account::describe(dropin);
-        // SAFETY: the text has as many bytes; the file is as the caller promises.
+        // SAFETY: the text has that many bytes; the file is open for writing, as the caller
+        // promises.
         unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), file) };
     }
 }

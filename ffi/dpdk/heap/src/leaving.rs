@@ -1,17 +1,17 @@
 //! Secondary processes that leave.
 //!
-//! `rte_eal_cleanup` ends the thread that answers the primary process, whatever the thread does. If
-//! the primary process grows or shrinks its memory at that time, it waits 5 s for the answer. If
-//! the thread was mapping a page, it leaves the huge pages' folder locked. The primary process then
-//! waits for that lock while it holds the lock that the leaving process needs, and both hang.
-//! Therefore no extent may be in transit while a process leaves.
+//! `rte_eal_cleanup` ends the thread that answers the primary process, no matter what the thread
+//! does at that time. If the primary process then grows or shrinks its memory, it waits 5 s for
+//! the answer. If the thread was mapping a page, the huge pages' folder stays locked. The primary
+//! process then waits for that lock while it holds the lock that the leaving process needs, and
+//! both hang. Therefore no extent may be in transit while a process leaves.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-/// How long leaving may take. It takes milliseconds unless the machine is busy. A process that dies
-/// meanwhile delays no other process for longer.
+/// How long leaving may take. It takes milliseconds unless the machine is busy. A process that
+/// dies while it leaves delays no other process for longer than this.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// How long an extent may be in transit: DPDK waits up to 5 s for a process that does not answer.
@@ -31,13 +31,14 @@ pub(crate) struct Leave<'a> {
 }
 
 impl Leaving {
-    /// Announces that this process leaves, and waits until `is_quiet`: no extent is in transit.
+    /// Announces that this process leaves, and waits until `is_quiet` returns that no extent is
+    /// in transit.
     pub(crate) fn begin(&self, is_quiet: impl Fn() -> bool) -> Leave<'_> {
         let start = now();
         loop {
             let until = now() + nanoseconds(LEAVE);
-            // SYNC: leaving. A transit is announced first and reads this word afterwards; here the
-            // order is reversed.
+            // SYNC: leaving. A thread that moves an extent announces the transit first and reads
+            // this word afterwards; here the order is reversed.
             self.0.fetch_max(until, SeqCst);
             if is_quiet() || now().saturating_sub(start) > nanoseconds(TRANSIT) {
                 return Leave { leaving: self, until };
@@ -50,12 +51,13 @@ impl Leaving {
     pub(crate) fn is_active(&self) -> bool {
         // SYNC: leaving.
         let until = self.0.load(SeqCst);
-        // No process writes a time that is further ahead, so such a time is damage.
+        // No process writes a time that is further ahead, so such a time means that the word is
+        // damaged.
         until != 0 && (1..=nanoseconds(LEAVE)).contains(&until.wrapping_sub(now()))
     }
 
-    /// Calls `begin_transit` and returns its guard if no process leaves. Else it drops the guard
-    /// and tries again. After the time that leaving may take, it returns the guard anyway.
+    /// Calls `begin_transit` and returns its guard if no process leaves. Otherwise it drops the
+    /// guard and tries again. After the time that leaving may take, it returns the guard anyway.
     pub(crate) fn wait<T>(&self, begin_transit: impl Fn() -> T) -> T {
         for _ in 0..LEAVE.as_millis() / PAUSE.as_millis() {
             let transit = begin_transit();
@@ -71,12 +73,12 @@ impl Leaving {
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        // If another process leaves by now, its time stays.
+        // If another process has begun to leave, its time stays.
         let _ = self.leaving.0.compare_exchange(self.until, 0, SeqCst, Relaxed);
     }
 }
 
-/// The time, which is the same for all processes of the machine, in nanoseconds.
+/// The time of a clock that all processes of the machine share, in nanoseconds.
 fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes the structure; every Linux has this clock.
@@ -114,7 +116,7 @@ mod tests {
                     let transit = leaving.wait(begin_transit);
                     let before = is_left.load(SeqCst);
                     thread::yield_now();
-                    // A transit does not wait for a process that leaves for longer.
+                    // A transit does not wait for the leaving process for longer.
                     let is_late = !leaving.is_active();
                     assert!(
                         !before || !is_left.load(SeqCst) || is_late,

@@ -1,17 +1,17 @@
 //! `libhaul_rte_malloc.so`: haul's heap under an unmodified DPDK program.
 //!
 //! `LD_PRELOAD=libhaul_rte_malloc.so program`: this library receives the program's calls of
-//! `rte_malloc` and its family. A [`haul_heap::Heap`] for each socket serves blocks of up to 256
+//! `rte_malloc` and its family. One [`haul_heap::Heap`] per socket serves blocks of up to 256
 //! KiB. It takes its memory in extents from DPDK's own heap, so that devices and secondary
-//! processes reach the blocks as before. A heap serves a larger block if it has idle memory for it.
-//! All other calls, and all calls in an unexpected situation, go to DPDK.
+//! processes reach the blocks like those of DPDK. A heap serves a larger block if it has idle
+//! memory for it. All other calls, and all calls in an unexpected situation, go to DPDK.
 //!
 //! The build needs no DPDK. Modules, lowest first:
 //!
 //! - `notice`: lines on standard error;
 //! - `futex`: waiting for another process;
 //! - `dpdk`: DPDK's functions and structures;
-//! - `inside`: calls that DPDK makes to itself through our functions;
+//! - `inside`: calls that DPDK makes to itself through the drop-in's functions;
 //! - `memory`: the address ranges of DPDK's memory;
 //! - `extent`: a block of DPDK as pages;
 //! - `location`: the location of each heap;
@@ -24,7 +24,7 @@
 //! - `names`: types as tags;
 //! - `request`: a program's request for memory;
 //! - `backoff`: the time in which an exhausted heap is not asked again;
-//! - `dropin`: the heaps, and the functions of DPDK in terms of heaps;
+//! - `dropin`: the heaps, and DPDK's functions implemented with them;
 //! - `account`: statistics;
 //! - `lifecycle`: the start and the end of the heaps;
 //! - `ask`: requests that DPDK refused, and the idle memory that the heaps return for them;

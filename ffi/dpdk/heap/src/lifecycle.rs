@@ -1,9 +1,9 @@
 //! The start and the end of the heaps.
 //!
 //! The heaps start with the first block that DPDK itself allocates, in the middle of
-//! `rte_eal_init`: DPDK's memory exists then, and there is no secondary process yet, because those
-//! wait for the end of `rte_eal_init`. The heaps end with `rte_eal_cleanup`, which unmaps that
-//! memory.
+//! `rte_eal_init`: DPDK's memory exists then, and there is no secondary process yet, because
+//! secondary processes wait for the end of `rte_eal_init`. The heaps end with `rte_eal_cleanup`,
+//! which unmaps DPDK's memory.
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
@@ -28,19 +28,21 @@ use crate::metadata::{self, Metadata, shared_folder};
 use crate::names::Names;
 use crate::notice;
 
-/// The variable by which users control the drop-in: `off` leaves everything to DPDK, `tell` prints
-/// what the drop-in does.
+/// The variable with which users control the drop-in: `off` leaves everything to DPDK, `tell`
+/// prints what the drop-in does.
 const VARIABLE: &str = "HAUL_RTE_MALLOC";
 
-/// Most threads of all processes that can have a cache at the same time. DPDK's own limit is 128
-/// lcores a process (RTE_MAX_LCORE as Debian builds it), beside other threads.
+/// The largest number of threads of all processes that can have a cache at the same time. DPDK's
+/// own limit is 128 lcores per process (RTE_MAX_LCORE in Debian's build), in addition to other
+/// threads.
 const CACHES: u32 = 4096;
 
 /// The memory that is kept ready, so that a thread need not wait for DPDK: one page, in bytes.
 const AHEAD_BYTES: u64 = PAGE as u64;
 
 /// How long a page is unused before it counts as idle, in milliseconds. Then the first heap or
-/// large block that needs it takes it, or DPDK gets it back when the whole extent is idle.
+/// large block that needs the page takes it, or DPDK gets the page back when the whole extent is
+/// idle.
 const DECAY_MS: u64 = 250;
 
 /// The heaps were not tried yet.
@@ -64,7 +66,7 @@ pub(crate) fn current() -> Option<&'static Dropin> {
     unsafe { current.as_ref() }
 }
 
-/// The heaps for a new block; `None` for calls of DPDK to itself, and after DPDK's end.
+/// The heaps for a new block; `None` for calls that DPDK makes to itself, and after DPDK's end.
 #[inline]
 pub(crate) fn serving() -> Option<&'static Dropin> {
     let current = current()?;
@@ -77,7 +79,7 @@ pub(crate) fn is_over() -> bool {
     PHASE.load(Ordering::Relaxed) == OVER
 }
 
-/// Notes for the housekeeper that a thread uses DPDK's heap.
+/// Records for the housekeeper that a thread uses DPDK's heap.
 pub(crate) fn note_dpdk_use() {
     if let Some(dropin) = current().filter(|_| !is_over()) {
         dropin.directory.mailbox.note_dpdk_use();
@@ -122,22 +124,23 @@ pub(crate) fn try_build(functions: &'static Functions) {
     PHASE.store(DECIDED, Ordering::Relaxed);
 }
 
-/// A child of fork is another process. As with DPDK, its blocks outlive it.
+/// Names the heir in a child of fork, which is another process. Its blocks outlive it, like those
+/// of DPDK.
 extern "C" fn name_heir_in_child() {
     if let Some(dropin) = current() {
         dropin.name_heir();
     }
 }
 
-/// Whether DPDK is being ended.
+/// Whether DPDK's end has begun.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Marks that DPDK is being ended.
+/// Marks that DPDK's end has begun.
 pub(crate) fn begin_end() {
     IS_ENDING.store(true, Ordering::Relaxed);
 }
 
-/// If DPDK is being ended, returns the memory of the heaps to it, before DPDK unmaps its memory.
+/// If DPDK's end has begun, returns the memory of the heaps to DPDK, before it unmaps its memory.
 pub(crate) fn return_all() {
     if !IS_ENDING.swap(false, Ordering::Relaxed) {
         return;
@@ -155,7 +158,8 @@ pub(crate) fn end() {
     remove_files();
 }
 
-/// The files of the primary process, with its number, because a child of fork must not remove them.
+/// The files of the primary process, with its process ID, because a child of fork must not remove
+/// them.
 static FILES: Mutex<Option<(libc::pid_t, PathBuf, Vec<c_int>)>> = Mutex::new(None);
 
 /// Removes the files with the metadata, which occupy memory. Processes that have them mapped keep

@@ -10,7 +10,7 @@ use crate::memory::{BASE_ALIGN, SocketRange};
 pub(crate) struct HeapLocation {
     pub(crate) range: SocketRange,
     /// The metadata file's inode number, which differs from that of an earlier run; 0 if there is
-    /// no file and so no second process.
+    /// no file and therefore no second process.
     pub(crate) file_number: u64,
     /// The file's descriptor in the primary process, if it has no name.
     pub(crate) descriptor: Option<c_int>,
@@ -25,7 +25,7 @@ pub(crate) struct LocationWords {
     pub(crate) base: AtomicU64,
     pub(crate) bytes: AtomicU64,
     file_number: AtomicU64,
-    /// One more than the descriptor; 0 for none.
+    /// The descriptor plus 1; 0 if there is no descriptor.
     descriptor: AtomicU64,
     metadata_bytes: AtomicU64,
 }
@@ -43,7 +43,7 @@ impl LocationWords {
     /// Records a location, before any process reads it.
     pub(crate) fn write(&self, location: &HeapLocation) {
         let range = location.range;
-        // A socket's number is not negative, because memory was requested by that number.
+        // A socket's number is not negative, because memory was requested with that number.
         self.socket.store(range.socket as u64, Ordering::Relaxed);
         self.base.store(range.base as u64, Ordering::Relaxed);
         self.bytes.store(range.bytes as u64, Ordering::Relaxed);

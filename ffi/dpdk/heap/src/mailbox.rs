@@ -1,5 +1,5 @@
 //! The mailbox in which secondary processes ask the primary one to allocate extents and to return
-//! idle ones to DPDK, so that no secondary process dies while it holds DPDK's locks or while an
+//! idle extents to DPDK. So no secondary process dies while it holds DPDK's locks or while an
 //! extent is in transit.
 
 use core::sync::atomic::{
@@ -20,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// because the primary process could not answer then either.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// The rest of [`PATIENCE`]. When it is used up, the process asks DPDK itself. It should not do so
-/// without need, because a process that dies under DPDK's lock stops all others.
+/// The remainder of [`PATIENCE`]. When it is used up, the process asks DPDK itself. A process
+/// should not do so without need, because a process that dies under DPDK's lock stops all others.
 pub(crate) struct Patience {
     left: Duration,
     last: Instant,
@@ -51,25 +51,25 @@ impl Patience {
     }
 }
 
-/// The mailbox, which is part of the directory and so in memory that all processes share.
+/// The mailbox. It is a part of the directory, so it is in memory that all processes share.
 /// `requests` and `answers` are futexes.
 #[repr(C)]
 pub(crate) struct Mailbox {
-    /// The process whose thread answers; 0 if no thread answers.
+    /// The process ID of the process whose thread answers; 0 if no thread answers.
     pub(crate) server: AtomicU32,
-    /// Requests so far.
+    /// The number of requests so far.
     pub(crate) requests: AtomicU32,
-    /// Answers so far, of all kinds.
+    /// The number of answers of all kinds so far.
     pub(crate) answers: AtomicU32,
-    /// Answers that refuse memory, so far.
+    /// The number of answers so far that refuse memory.
     pub(crate) refusals: AtomicU32,
-    /// Requested pages, by the heap's index; 0 for none.
+    /// The number of requested pages, by the heap's index; 0 if no pages are requested.
     pub(crate) wanted: [AtomicU32; SOCKETS_MAX],
-    /// Bytes that a process asks to return to DPDK; 0 for none.
+    /// The number of bytes that a process asks to return to DPDK; 0 if there is no such request.
     to_return: AtomicU64,
-    /// Bytes returned on request, so far.
+    /// The number of bytes returned on request so far.
     returned: AtomicU64,
-    /// Answers to requests for a return, so far.
+    /// The number of answers so far to requests for a return.
     returns: AtomicU32,
     /// The number of answers plus 1 when a process last gave up waiting. No process waits until
     /// there is another answer, because an allocation tries several sources, and a program makes
@@ -82,9 +82,9 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Returns extents of at least `wanted` bytes to DPDK, and returns the number of bytes. The
-    /// primary process calls `give_one`, which returns one extent and its bytes. A secondary
-    /// process sends a request and waits, unless no process answers.
+    /// Gives extents of at least `wanted` bytes back to DPDK. Returns the number of these bytes.
+    /// The primary process calls `give_one`, which gives back one extent and returns its bytes. A
+    /// secondary process sends a request and waits, unless no process answers.
     pub(crate) fn give_back(
         &self,
         is_primary: bool,
@@ -107,7 +107,7 @@ impl Mailbox {
     fn request_return(&self, wanted: usize) -> usize {
         let mut patience = Patience::new();
         let before = self.returned.load(Acquire);
-        // The next answer may be to an earlier request; the one after it is not.
+        // The next answer may belong to an earlier request, but the answer after that does not.
         let last = self.returns.load(Acquire).wrapping_add(2);
         loop {
             let answers = self.answers.load(Acquire);
@@ -120,7 +120,7 @@ impl Mailbox {
         }
     }
 
-    /// Notes that a process allocates from DPDK or returns memory to it, under DPDK's lock.
+    /// Records that a process allocates from DPDK or returns memory to it, under DPDK's lock.
     pub(crate) fn note_dpdk_use(&self) {
         // A process that asks often writes only once between two checks by the housekeeper.
         if self.is_dpdk_used.load(Relaxed) == 0 {
@@ -143,8 +143,8 @@ impl Mailbox {
     }
 
     /// Calls `post` to write the request, and waits for the next answer after `answers`, for at
-    /// most [`WAIT`]. Returns false if waiting is useless: no thread answers, or none answered for
-    /// as long as an earlier process waited.
+    /// most [`WAIT`]. Returns false if waiting is useless: there is no answering thread, or it
+    /// did not answer while an earlier process used up its patience.
     pub(crate) fn wait(&self, patience: &mut Patience, answers: u32, post: impl FnOnce()) -> bool {
         let silence = answers.wrapping_add(1);
         let is_asked = patience.asked == Some(answers);
@@ -166,8 +166,8 @@ impl Mailbox {
         true
     }
 
-    /// Answers a request to return memory to DPDK. `give` returns so many bytes to DPDK and returns
-    /// their number.
+    /// Answers a request to return memory to DPDK. `give` gives at least the requested number of
+    /// bytes back to DPDK, if there are that many, and returns their number.
     pub(crate) fn answer_return(&self, give: impl FnOnce(usize) -> usize) {
         let bytes = self.to_return.swap(0, AcqRel) as usize;
         if bytes > 0 {
@@ -185,7 +185,7 @@ mod tests {
     use std::thread;
 
     fn mailbox() -> Box<Mailbox> {
-        // SAFETY: every field is an atomic integer, which zero is a value of.
+        // SAFETY: every field is an atomic integer, for which zero is a valid value.
         unsafe { Box::new_zeroed().assume_init() }
     }
 

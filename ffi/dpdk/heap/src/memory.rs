@@ -4,7 +4,8 @@ use core::ffi::{c_int, c_void};
 
 use crate::dpdk::{Functions, MemsegList};
 
-/// Most sockets that the drop-in serves. DPDK serves the memory of further sockets.
+/// The largest number of sockets that the drop-in serves. DPDK serves the memory of further
+/// sockets.
 pub(crate) const SOCKETS_MAX: usize = 8;
 
 /// The alignment of a heap's first address, in bytes, so that every alignment of a block is also an
@@ -14,7 +15,7 @@ pub(crate) const BASE_ALIGN: usize = 1 << 30;
 /// The longest range of one heap in bytes: 2^32 units of 64 bytes.
 const RANGE_MAX: usize = 1 << 38;
 
-/// The addresses of one socket.
+/// The address range of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SocketRange {
     /// DPDK's number of the socket.
@@ -32,7 +33,7 @@ pub(crate) struct SocketRanges {
 }
 
 impl SocketRanges {
-    /// Asks DPDK, whose memory must be initialised.
+    /// Asks DPDK for the ranges. DPDK's memory must be initialised.
     pub(crate) fn ask(functions: &Functions) -> Vec<SocketRange> {
         let mut found = Self::default();
         // SAFETY: the callback casts the pointer back to a `SocketRanges`, which nothing else uses

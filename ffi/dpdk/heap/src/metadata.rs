@@ -1,9 +1,10 @@
-//! The memory of a heap's metadata: a sparse file beside DPDK's files in its runtime directory,
-//! which every process maps. If that directory is on a disk, the metadata is in an unnamed memory
-//! file instead, which other processes open through the primary process's descriptor.
+//! The memory of a heap's metadata. It is a sparse file next to DPDK's files in DPDK's runtime
+//! directory, and every process maps it. If that directory is on a disk, the metadata is in an
+//! unnamed memory file instead, which other processes open through the primary process's
+//! descriptor.
 //!
-//! The metadata is not in DPDK's memory, because that is never sparse, and no device reads
-//! metadata.
+//! The metadata is not in DPDK's memory, because DPDK's memory is never sparse, and no device
+//! reads metadata.
 
 use core::ffi::{CStr, c_int};
 use std::ffi::{CString, OsStr};
@@ -18,8 +19,8 @@ use crate::dpdk::Functions;
 use crate::leaving::Leaving;
 use crate::location::HeapLocation;
 
-/// Metadata takes at most this share of the data: 2 bytes for each 64 and its multiples, and less
-/// than as much for everything else.
+/// Metadata takes at most one part in this many of the data: 2 bytes for each 64 bytes and their
+/// multiples, and less than as much for everything else.
 const METADATA_SHARE: usize = 8;
 
 /// Bytes that must stay free for DPDK's own files and for the caches of threads.
@@ -28,7 +29,7 @@ const ROOM_BYTES: u64 = 4 << 20;
 /// Bytes of the file behind the heap's metadata, which contain only [`Leaving`].
 const TAIL_BYTES: usize = 4096;
 
-/// Metadata that this process has mapped until its end.
+/// Metadata that this process keeps mapped until its end.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     pub(crate) start: *mut u8,
@@ -51,8 +52,8 @@ impl Metadata {
     pub(crate) fn create(folder: &Path, socket: c_int, bytes: usize) -> Result<Self> {
         let is_memory = is_in_memory(folder);
         let size = (bytes + TAIL_BYTES) as u64;
-        // Before the file exists, because the kernel would end the process instead of returning an
-        // error.
+        // The size is checked before the file exists, because the kernel would end the process
+        // instead of returning an error.
         check_size(size)?;
         let file = if is_memory { create_file(&path(folder, socket))? } else { create_nameless()? };
         let file = above_streams(file)?;
@@ -84,7 +85,7 @@ impl Metadata {
         Self::map(file, location.file_number, bytes)
     }
 
-    /// Maps the heap's `bytes` and the [`TAIL_BYTES`] behind them.
+    /// Maps the heap's `bytes` and the [`TAIL_BYTES`] after them.
     fn map(file: File, file_number: u64, bytes: usize) -> Result<Self> {
         if !bytes.is_multiple_of(align_of::<Leaving>()) {
             return Err(Error::new(
@@ -111,8 +112,8 @@ impl Metadata {
         Ok(Self { start: start.cast(), bytes, file_number, descriptor: None, file })
     }
 
-    /// The word for leaving processes. It is here because it is written when DPDK's memory is
-    /// unmapped.
+    /// The word for leaving processes. It is in this file because it is written when DPDK's
+    /// memory is already unmapped.
     pub(crate) fn leaving(&self) -> &Leaving {
         // SAFETY: the mapping has TAIL_BYTES behind the heap's metadata.
         let leaving = unsafe { self.start.add(self.bytes) };
@@ -121,9 +122,9 @@ impl Metadata {
         unsafe { &*leaving.cast() }
     }
 
-    /// Whether the file system has space for the metadata of so many more bytes of data, with a
-    /// reserve. A write to a page without space would end the process. Another program can still
-    /// fill the file system at any time, as it can for DPDK's own files.
+    /// Whether the file system has space for the metadata of `data_bytes` more bytes of data,
+    /// with a reserve. A write to a page without space would end the process. Another program can
+    /// still fill the file system at any time; DPDK's own files have the same risk.
     pub(crate) fn has_room(&self, data_bytes: usize) -> bool {
         // SAFETY: every field of the structure is an integer, for which zero is a value.
         let mut about: libc::statvfs = unsafe { core::mem::zeroed() };
@@ -147,10 +148,10 @@ pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
     }
     // SAFETY: the string is a C string in static memory.
     let text = unsafe { CStr::from_ptr(text) };
-    // The real path, because /var/run is a link.
+    // The real path is needed, because /var/run is a link.
     let folder = std::fs::canonicalize(OsStr::from_bytes(text.to_bytes())).ok()?;
-    // The directory may exist for another application, and opening DPDK's files would drop its
-    // locks. The maps of this process show the file without either.
+    // The directory may belong to another application, and opening DPDK's files would drop DPDK's
+    // locks. The maps of this process show the file without these problems.
     let maps = std::fs::read("/proc/self/maps").ok()?;
     let wanted = folder.join("config");
     maps.split(|&byte| byte == b'\n')
@@ -160,7 +161,7 @@ pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
 
 /// Removes the file of one socket's heap. Processes that have it mapped keep it.
 pub(crate) fn remove(folder: &Path, socket: c_int) {
-    // A file that is missing already is no error.
+    // It is not an error if the file is missing already.
     let _ = std::fs::remove_file(path(folder, socket));
 }
 
@@ -195,8 +196,8 @@ fn check_size(bytes: u64) -> Result<()> {
     ))
 }
 
-/// The same file under a descriptor above those of the standard streams, because a program that
-/// closed a stream may still write to its descriptor.
+/// The same file with a descriptor above those of the standard streams, because a program that
+/// closed a stream may still write to the stream's descriptor.
 fn above_streams(file: File) -> Result<File> {
     const FIRST_NUMBER: c_int = 3;
     if file.as_raw_fd() >= FIRST_NUMBER {
@@ -221,7 +222,8 @@ fn create_nameless() -> Result<File> {
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// Creates a new file. Removes one of an earlier run, which processes that have it mapped keep.
+/// Creates a new file. Removes the file of an earlier run; processes that have that file mapped
+/// keep it.
 fn create_file(path: &Path) -> Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -271,7 +273,7 @@ mod tests {
         );
     }
 
-    /// Runs `work` in a forked child, because it changes its process permanently.
+    /// Runs `work` in a forked child, because `work` changes its process permanently.
     fn in_child(work: impl FnOnce() -> i32) -> i32 {
         // SAFETY: the child does little and ends by _exit.
         let child = unsafe { libc::fork() };

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haul_heap::{Heap, TAG_NAME_MAX, Tag};
 
-/// Cached pointers, a power of two. A program has some tens of types.
+/// The number of cached pointers, a power of two. A program has some tens of types.
 const ENTRIES: usize = 256;
 
 /// The names that this process has used with one heap.
 pub(crate) struct Names {
-    /// The pointer in the upper 56 bits, the tag's number in the lower 8; 0 for none.
+    /// The pointer in the upper 56 bits, the tag's number in the lower 8; 0 if the entry is
+    /// empty.
     entries: [AtomicU64; ENTRIES],
     /// The tags and their names, by the tag's number.
     of_tag: [OnceLock<(Tag, CString)>; 256],
@@ -53,7 +54,7 @@ impl Names {
     ///
     /// # Safety
     ///
-    /// As for [`Self::tag`].
+    /// The obligations of [`Self::tag`].
     #[inline]
     pub(crate) unsafe fn known(&self, name: *const c_char) -> Option<Tag> {
         if name.is_null() {

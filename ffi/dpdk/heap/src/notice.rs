@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Most misuses of the heap that are reported, because a program may make a wrong free a million
-/// times a second.
+/// The largest number of misuses of the heap that are reported, because a program may make a
+/// million wrong frees per second.
 const MISUSES_MAX: u32 = 32;
 
 static MISUSES: AtomicU32 = AtomicU32::new(0);
@@ -18,7 +18,8 @@ pub(crate) fn print(text: std::fmt::Arguments<'_>) {
     unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }
 
-/// Reports a wrong free, realloc or validate by the function `caller`. A debugger can show where.
+/// Reports a wrong free, realloc or validate by the function `caller`. A debugger can show the
+/// place of the call.
 pub(crate) fn report_misuse(caller: &str, problem: &dyn std::fmt::Display) {
     let reported = MISUSES.fetch_add(1, Ordering::Relaxed);
     if reported < MISUSES_MAX {

@@ -1,5 +1,5 @@
 //! Functions outside rte_malloc's family that the drop-in interposes: those that show when DPDK's
-//! memory comes and goes, and those that allocate much of it.
+//! memory is mapped and unmapped, and those that allocate much of it.
 
 use core::ffi::{c_char, c_int, c_uint};
 use core::ptr::null;
@@ -13,7 +13,7 @@ use crate::{housekeeping, lifecycle, notice};
 ///
 /// # Safety
 ///
-/// As DPDK says: `name` is a C string.
+/// DPDK's obligations: `name` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_memzone_reserve(
     name: *const c_char,
@@ -27,11 +27,11 @@ pub unsafe extern "C" fn rte_memzone_reserve(
     })
 }
 
-/// `rte_memzone_reserve_aligned` of rte_memzone.h, as [`rte_memzone_reserve`].
+/// `rte_memzone_reserve_aligned` of rte_memzone.h, like [`rte_memzone_reserve`].
 ///
 /// # Safety
 ///
-/// As for [`rte_memzone_reserve`].
+/// The obligations of [`rte_memzone_reserve`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_memzone_reserve_aligned(
     name: *const c_char,
@@ -46,11 +46,11 @@ pub unsafe extern "C" fn rte_memzone_reserve_aligned(
     })
 }
 
-/// `rte_memzone_reserve_bounded` of rte_memzone.h, as [`rte_memzone_reserve`].
+/// `rte_memzone_reserve_bounded` of rte_memzone.h, like [`rte_memzone_reserve`].
 ///
 /// # Safety
 ///
-/// As for [`rte_memzone_reserve`].
+/// The obligations of [`rte_memzone_reserve`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_memzone_reserve_bounded(
     name: *const c_char,
@@ -77,7 +77,7 @@ fn ask_for_zone(request: Request, ask: impl Fn(&Functions) -> *const Memzone) ->
 ///
 /// # Safety
 ///
-/// As DPDK says: `count` arguments, which it may rearrange.
+/// DPDK's obligations: `arguments` has `count` arguments, which DPDK may rearrange.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_eal_init(count: c_int, arguments: *mut *mut c_char) -> c_int {
     let Some(dpdk) = functions() else {
@@ -106,11 +106,12 @@ pub extern "C" fn rte_trace_save() -> c_int {
     result
 }
 
-/// `rte_eal_cleanup` of rte_eal.h. Blocks that DPDK frees in it are freed; later frees do nothing.
+/// `rte_eal_cleanup` of rte_eal.h. Blocks that DPDK frees during this call are freed; later frees
+/// do nothing.
 ///
 /// # Safety
 ///
-/// As DPDK says: the call is made once, and no thread uses DPDK's memory any more.
+/// DPDK's obligations: the call is made once, and no thread uses DPDK's memory any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_eal_cleanup() -> c_int {
     housekeeping::stop();

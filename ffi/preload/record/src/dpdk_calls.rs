@@ -1,6 +1,6 @@
-//! `rte_malloc` and related functions, under DPDK's names. Each calls the real function and records
-//! the call with its type as the tag. A program without DPDK never calls them. Signatures are those
-//! of `rte_malloc.h` in DPDK 22.11, unchanged since 2.0.
+//! `rte_malloc` and related functions, under DPDK's names. Each calls the real function and
+//! records the call. The type of the block becomes the tag of the event. A program without DPDK
+//! never calls them. Signatures are those of `rte_malloc.h` in DPDK 22.11, unchanged since 2.0.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::Ordering;
@@ -37,7 +37,8 @@ impl Outermost {
     fn enter() -> Option<Self> {
         let recorder = Recorder::current()?;
         let is_inner = recorder.thread.in_dpdk.swap(1, Ordering::Relaxed) != 0;
-        // Only the outermost call creates a value, because dropping it marks the thread as outside.
+        // Only the outermost call creates a value, because the drop of the value marks the thread
+        // as outside.
         (!is_inner).then(|| Self(recorder))
     }
 }
@@ -98,7 +99,7 @@ fn log2(align: c_uint) -> u8 {
 }
 
 /// # Safety
-/// As DPDK's.
+/// The obligations of DPDK's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_malloc(kind: Type, size: usize, align: c_uint) -> Block {
     // SAFETY: the caller's promise.
@@ -106,7 +107,7 @@ pub unsafe extern "C" fn rte_malloc(kind: Type, size: usize, align: c_uint) -> B
 }
 
 /// # Safety
-/// As DPDK's.
+/// The obligations of DPDK's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_zmalloc(kind: Type, size: usize, align: c_uint) -> Block {
     // SAFETY: the caller's promise.
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn rte_zmalloc(kind: Type, size: usize, align: c_uint) -> 
 }
 
 /// # Safety
-/// As DPDK's.
+/// The obligations of DPDK's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_calloc(kind: Type, count: usize, size: usize, align: c_uint) -> Block {
     allocation(kind, count.saturating_mul(size), align, true, || {
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn rte_calloc(kind: Type, count: usize, size: usize, align
 }
 
 /// # Safety
-/// As DPDK's.
+/// The obligations of DPDK's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_realloc(block: Block, size: usize, align: c_uint) -> Block {
     // SAFETY: the caller's promise.
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn rte_realloc(block: Block, size: usize, align: c_uint) -
 }
 
 /// # Safety
-/// As DPDK's.
+/// The obligations of DPDK's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_malloc_socket(
     kind: Type,
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn rte_malloc_socket(
 }
 
 /// # Safety
-/// As DPDK's.
+/// The obligations of DPDK's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_zmalloc_socket(
     kind: Type,
@@ -162,7 +163,7 @@ pub unsafe extern "C" fn rte_zmalloc_socket(
 }
 
 /// # Safety
-/// As DPDK's.
+/// The obligations of DPDK's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_calloc_socket(
     kind: Type,
@@ -178,7 +179,7 @@ pub unsafe extern "C" fn rte_calloc_socket(
 }
 
 /// # Safety
-/// As DPDK's.
+/// The obligations of DPDK's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_realloc_socket(
     block: Block,
@@ -193,7 +194,7 @@ pub unsafe extern "C" fn rte_realloc_socket(
 }
 
 /// # Safety
-/// As DPDK's.
+/// The obligations of DPDK's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_free(block: Block) {
     let outermost = if block.is_null() { None } else { Outermost::enter() };

@@ -5,8 +5,8 @@ use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// The size of the memory in bytes. glibc 2.36 needs none while it looks up existing names, and
-/// some hundreds of bytes for the message of each missing name.
+/// The size of the memory in bytes. glibc 2.36 allocates nothing while it looks up existing
+/// names, and some hundreds of bytes for the message about each missing name.
 const ROOM_BYTES: usize = 64 << 10;
 
 /// The size in bytes of the header before each block, which contains the block's size.
@@ -51,7 +51,7 @@ pub(crate) fn size_of(block: NonNull<u8>) -> Option<usize> {
     if !(HEADER_BYTES..ROOM_BYTES).contains(&offset) {
         return None;
     }
-    // SAFETY: the block lies in the room, and not in the first bytes of it.
+    // SAFETY: the block lies in the room, and not in the room's first bytes.
     let header = unsafe { block.as_ptr().sub(HEADER_BYTES) }.cast::<usize>();
     // SAFETY: the block came from `allocate`, so its header precedes it and is not written again.
     Some(unsafe { header.read_unaligned() })

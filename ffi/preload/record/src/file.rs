@@ -15,8 +15,9 @@ use rustix::process::Resource;
 
 use crate::filter;
 
-/// The size of a block in bytes: about 8,000 events, so that one call in 8,000 costs the few
-/// microseconds of a new block. It is a multiple of every page size, because each block is mapped.
+/// The size of a block in bytes: about 8,000 events. So only one call in 8,000 costs the few
+/// microseconds of a new block. It is a multiple of every page size, because each block is
+/// mapped.
 pub(crate) const BLOCK_BYTES: u32 = 64 << 10;
 
 /// The offset of the first block. It is the largest page size of a supported machine, because the
@@ -34,15 +35,15 @@ const NAMES_MAX: u32 = 100;
 /// events. It takes disk space even if it is not used.
 const RESERVE_BYTES: u64 = 16 << 20;
 
-/// The descriptor that the last process to begin a trace keeps, and its file. A forked child closes
-/// the inherited descriptor.
+/// The descriptor that the process which last began a trace keeps, and the descriptor's file. A
+/// forked child closes the inherited descriptor.
 static KEPT: AtomicI32 = AtomicI32::new(NONE);
 static KEPT_DEVICE: AtomicU64 = AtomicU64::new(0);
 static KEPT_INODE: AtomicU64 = AtomicU64::new(0);
 const NONE: i32 = -1;
 
 /// The file that one process writes. All zeros mean that there is no file; a forked child starts
-/// so.
+/// in this state.
 pub(crate) struct File {
     path: UnsafeCell<[u8; PATH_BYTES]>,
     device: AtomicU64,
@@ -52,8 +53,8 @@ pub(crate) struct File {
     limit: AtomicU64,
     /// The start of the recording, from which times count: `CLOCK_MONOTONIC`, in nanoseconds.
     clock_ns: AtomicU64,
-    /// The blocks that were mapped in advance for a process that filters its system calls, and the
-    /// number of bytes of them that are used.
+    /// The blocks that were mapped in advance for a process that filters its system calls, and
+    /// the number of their bytes that are used.
     reserve: AtomicPtr<u8>,
     reserve_bytes: AtomicU64,
     reserve_used: AtomicU64,
@@ -84,9 +85,9 @@ impl From<Errno> for Failure {
 }
 
 impl File {
-    /// Creates the file. Its name is `base` with each `%p` in its last part replaced by the
-    /// process, or with the process appended; if that file exists, a number is appended. It is
-    /// called once in a process.
+    /// Creates the file. Its name is `base` with each `%p` in the last part replaced by the
+    /// process ID, or with the process ID appended; if that file exists, a number is appended.
+    /// This is called once per process.
     pub(crate) fn create(&self, base: &[u8], parent: u32, limit: u64) -> Result<(), Failure> {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
         close_inherited();
@@ -131,8 +132,8 @@ impl File {
         clock_ns.saturating_sub(self.clock_ns.load(Ordering::Relaxed))
     }
 
-    /// Maps a block of the file. It is all zeros, and only the caller writes it. It comes from the
-    /// reserve, without a system call, if there is one; else the file grows.
+    /// Maps a block of the file. The block is all zeros, and only the caller writes it. If there
+    /// is a reserve, the block comes from it without a system call; otherwise the file grows.
     pub(crate) fn map_block(&self) -> Result<NonNull<u8>, Failure> {
         if let Some(reserve) = NonNull::new(self.reserve.load(Ordering::Acquire)) {
             let used = self.reserve_used.fetch_add(BLOCK_BYTES.into(), Ordering::Relaxed);
@@ -165,8 +166,8 @@ impl File {
     }
 
     /// Whether a block belongs to the reserve, which stays mapped. If the trace is truncated, the
-    /// whole reserve is replaced; a part that had been unmapped could belong to another mapping by
-    /// then.
+    /// whole reserve is replaced. If a part of it had been unmapped, its addresses could belong
+    /// to another mapping by then.
     pub(crate) fn is_reserved(&self, block: NonNull<u8>) -> bool {
         let (reserve, length) = self.reserved();
         !reserve.is_null() && block.addr().get().wrapping_sub(reserve.addr()) < length
@@ -198,8 +199,8 @@ impl File {
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let length = bytes as usize;
-        // SAFETY: a new mapping, at an address that the kernel chooses. The file was grown beyond
-        // it, so a store into it does not fault.
+        // SAFETY: a new mapping, at an address that the kernel chooses. The file reaches beyond
+        // the mapping, so a store into it does not fault.
         let mapped = unsafe {
             rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, at)
         }?;
@@ -229,7 +230,7 @@ impl File {
     }
 
     fn name(&self) -> Result<&CStr, Errno> {
-        // SAFETY: it was written before the first block was requested, and not since.
+        // SAFETY: the path was written before the first block was requested, and not since.
         let path = unsafe { &*self.path.get() };
         CStr::from_bytes_until_nul(path).map_err(|_| Errno::NAMETOOLONG)
     }
@@ -240,8 +241,9 @@ impl File {
         if descriptor == NONE {
             return None;
         }
-        // SAFETY: it is not -1. `is_ours` checks that it is open and leads to the trace. It is used
-        // at once; if the program closes it in between, the use returns an error.
+        // SAFETY: the descriptor is not -1. `is_ours` checks that it is open and leads to the
+        // trace. It is used at once; if the program closes it before that, the use returns an
+        // error.
         let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
         self.is_ours(file).then_some(file)
     }
@@ -252,8 +254,8 @@ impl File {
         is_of(file, device.load(Ordering::Relaxed), inode.load(Ordering::Relaxed))
     }
 
-    /// Allocates disk space for the file's bytes: a store into a hole on a full disk would end the
-    /// program.
+    /// Allocates disk space for the file's bytes, because a store into a hole on a full disk
+    /// would end the program.
     fn allocate(&self, file: impl AsFd, at: u64, length: u64) -> Result<(), Failure> {
         // Above this limit, the kernel would also send SIGXFSZ.
         let allowed = rustix::process::getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
@@ -277,8 +279,8 @@ fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Keeps a descriptor for the time when the file cannot be opened by its name. Its number is high,
-/// because programs expect the lowest numbers to be free.
+/// Keeps a descriptor for a later time at which the file cannot be opened by its name. Its number
+/// is high, because programs expect the lowest numbers to be free.
 fn keep(file: &OwnedFd, device: u64, inode: u64) {
     // With a higher number, the kernel's table for this process would grow.
     const HIGHEST: u64 = 1024;
@@ -300,7 +302,7 @@ fn close_inherited() {
     // SAFETY: it is not -1, and `is_of` checks it before any other use.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
     if is_of(file, KEPT_DEVICE.load(Ordering::Relaxed), KEPT_INODE.load(Ordering::Relaxed)) {
-        // SAFETY: the recorder owns the descriptor, and nothing else refers to it any more.
+        // SAFETY: the recorder owns the descriptor, and nothing else refers to it.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
     }
 }
@@ -332,15 +334,15 @@ fn fill(file: BorrowedFd<'_>, at: u64, length: u64) -> Result<(), Failure> {
 /// Unmaps a block.
 ///
 /// # Safety
-/// It must come from [`File::map_block`] and must not be used any more.
+/// The block must come from [`File::map_block`] and must not be used after this call.
 pub(crate) unsafe fn unmap_block(block: NonNull<u8>) {
     // SAFETY: it is a whole mapping, by the caller's promise. The call cannot fail for an existing
     // mapping.
     let _ = unsafe { rustix::mm::munmap(block.as_ptr().cast(), BLOCK_BYTES as usize) };
 }
 
-/// The time of a clock in nanoseconds; 0 if it cannot be read. It needs no system call if the
-/// kernel provides a page for it.
+/// The time of a clock in nanoseconds; 0 if it cannot be read. The read needs no system call if
+/// the kernel provides a page for the clock.
 pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one timespec, a local variable. It does not change errno if it
@@ -362,8 +364,8 @@ fn program() -> [u8; PROGRAM_BYTES] {
     name
 }
 
-/// The file's name: `base` with each `%p` of its last part replaced by the process, or with the
-/// process appended. From the second attempt on, the number of the attempt is appended.
+/// The file's name: `base` with each `%p` in its last part replaced by the process ID, or with
+/// the process ID appended. From the second attempt on, the number of the attempt is appended.
 fn name<'a>(
     path: &'a mut [u8; PATH_BYTES],
     base: &[u8],

@@ -1,8 +1,8 @@
-//! Whether the process filters its system calls. From then on, the recorder makes none.
+//! Whether the process filters its system calls. If it does, the recorder makes none.
 //!
 //! A filter may end the process at any call that it does not expect. The recorder sees a request
-//! for a filter if it is made with libc's `prctl` or `syscall`; it does not see a request in the
-//! program's own assembly.
+//! for a filter that is made with libc's `prctl` or `syscall`, but not a request in the program's
+//! own assembly.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

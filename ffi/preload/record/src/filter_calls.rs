@@ -22,8 +22,8 @@ fn filtering<T: PartialEq + From<i8>>(is_strict: bool, ask: impl FnOnce() -> T) 
     answer
 }
 
-/// Converts the result of `seccomp` to -1 on failure. If it could not install a filter in all
-/// threads, it returns the ID of a thread, unless the caller requested an error.
+/// Converts the result of `seccomp` to -1 on failure. If `seccomp` could not install a filter in
+/// all threads, its result is the ID of a thread, unless the caller requested an error.
 fn answered(answer: c_long, flags: c_ulong) -> c_long {
     let is_for_all = flags & libc::SECCOMP_FILTER_FLAG_TSYNC != 0;
     let says_so = flags & TSYNC_ESRCH != 0;
@@ -38,8 +38,8 @@ fn is_filter(mode: c_ulong, filter: c_ulong) -> bool {
 }
 
 /// # Safety
-/// As libc's. libc's function takes a variable number of arguments, which 64-bit Linux passes like
-/// these. Arguments that a caller omitted are not used.
+/// The obligations of libc's function. That function has a variable number of arguments, which
+/// 64-bit Linux passes like those of this function. Arguments that a caller omitted are not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(
     option: c_int,
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn prctl(
 }
 
 /// # Safety
-/// As libc's, and as [`prctl`].
+/// The obligations of libc's function, like [`prctl`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: c_long,

@@ -5,21 +5,23 @@
 //! haul heap replay /tmp/sort.trace.4711
 //! ```
 //!
-//! `docs/heap-trace.md` has the format and the documentation for users. Notes for readers of the
-//! code:
+//! `docs/heap-trace.md` contains the format and the documentation for users. Notes for readers of
+//! the code:
 //!
 //! - **Nothing here allocates**, takes a lock or changes `errno`: the code runs inside `malloc`, in
 //!   any thread, before libc is set up and after its teardown, and in signal handlers. `std` is
 //!   linked and not used.
-//! - **A thread writes into a block of its own**, which is a shared mapping of the file: however
-//!   the process ends, the kernel has every event. Nothing is flushed, so no code has to run at
-//!   exit.
-//! - **A fork needs no handler**: all state is in memory that the kernel wipes in a child, so that
-//!   the child starts in the initial state and creates a file of its own.
-//! - **No descriptor is trusted**: programs close descriptors that they do not know, and then open
-//!   other files with the same number. For each block, the recorder opens the file by name, or uses
-//!   a kept descriptor if that fails; in both cases, it checks that it is the trace.
-//! - **No fault reaches the program**: if the trace is truncated, its pages are replaced by memory.
+//! - **Each thread writes into a separate block**, which is a shared mapping of the file. So the
+//!   kernel has every event, however the process ends. Nothing is flushed, so no code has to run
+//!   at exit.
+//! - **A fork needs no handler**: all state is in memory that the kernel wipes in a child. So the
+//!   child starts in the initial state and creates a separate file.
+//! - **No descriptor is trusted**: programs close descriptors that they do not know, and then
+//!   open other files with the same number. For each block, the recorder opens the file by name,
+//!   or uses a kept descriptor if that fails; in both cases, it checks that the file is the
+//!   trace.
+//! - **No fault reaches the program**: if the trace is truncated, memory replaces its mapped
+//!   pages.
 //! - **No system call under a filter**: the recorder maps blocks in advance before the filter
 //!   begins.
 //!

@@ -23,7 +23,7 @@ fn allocation(size: usize, align: usize, zeroed: bool, real: impl FnOnce() -> Bl
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> Block {
     if !real::is_ready() {
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> Block {
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> Block {
     if !real::is_ready() {
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> Block {
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: Block, size: usize) -> Block {
     let Some(held) = NonNull::new(block.cast::<u8>()) else {
@@ -87,15 +87,15 @@ pub unsafe extern "C" fn realloc(block: Block, size: usize) -> Block {
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: Block) {
     let Some(held) = NonNull::new(block.cast::<u8>()) else { return };
     if early::size_of(held).is_some() || !real::is_ready() {
         return;
     }
-    // The free is recorded before the real call, because after it another thread may get the
-    // address.
+    // The free is recorded before the real call, because another thread may get the address after
+    // that call.
     if let Some(recorder) = Recorder::current() {
         recorder.record(Call::Free { address: block.addr() as u64 });
     }
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn free(block: Block) {
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(target: *mut Block, align: usize, size: usize) -> i32 {
     if !real::is_ready() {
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn posix_memalign(target: *mut Block, align: usize, size: 
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> Block {
     if !real::is_ready() {
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> Block {
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: usize, size: usize) -> Block {
     if !real::is_ready() {
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn memalign(align: usize, size: usize) -> Block {
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn valloc(size: usize) -> Block {
     if !real::is_ready() {
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn valloc(size: usize) -> Block {
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pvalloc(size: usize) -> Block {
     if !real::is_ready() {
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn pvalloc(size: usize) -> Block {
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: Block) -> usize {
     let Some(held) = NonNull::new(block.cast::<u8>()) else { return 0 };

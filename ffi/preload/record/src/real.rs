@@ -19,7 +19,8 @@ impl Next {
         Self { name, address: AtomicUsize::new(UNKNOWN) }
     }
 
-    /// Its address; `None` if no library has it. The first call may allocate.
+    /// The function's address; `None` if no library has the function. The first call may
+    /// allocate.
     pub(crate) fn address(&self) -> Option<usize> {
         let known = match self.address.load(Ordering::Relaxed) {
             UNKNOWN => self.look_up(),
@@ -38,8 +39,8 @@ impl Next {
     }
 }
 
-/// Declares a function that calls the next one with its name. It returns the default if there is
-/// none.
+/// Declares a function that calls the next function with its name, and returns the default if
+/// there is no such function.
 macro_rules! next {
     ($place:ident = $name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $default:expr) => {
         static $place: $crate::real::Next = {
@@ -51,8 +52,8 @@ macro_rules! next {
         };
         pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
             let Some(address) = $place.address() else { return $default };
-            // SAFETY: the next library's function with this name has this signature: it is libc's
-            // or DPDK's, according to their headers, or a replacement for it.
+            // SAFETY: the next library's function with this name has this signature, because it
+            // is libc's or DPDK's function, according to their headers, or a replacement for it.
             let function = unsafe {
                 core::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(address)
             };
@@ -82,8 +83,8 @@ next!(PRCTL = prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulon
 next!(SYSCALL = syscall(number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> c_long, else -1);
 next!(MALLOC_USABLE_SIZE = malloc_usable_size(block: Block) -> usize, else 0);
 
-/// Whether the program and its libraries call another malloc than this library's: a malloc that is
-/// linked into the program precedes all preloaded ones.
+/// Whether the program and its libraries call a malloc other than this library's. A malloc that
+/// is linked into the program precedes all preloaded ones.
 pub(crate) fn program_has_own_malloc() -> bool {
     // SAFETY: the name is a C string, and RTLD_DEFAULT means the order of all libraries.
     let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
@@ -96,8 +97,8 @@ fn object_of(address: *const c_void) -> Option<usize> {
     let mut about = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the call accepts any address and writes its result to `about`.
     let found = unsafe { libc::dladdr(address, about.as_mut_ptr()) };
-    // SAFETY: all zeros are a valid value of this structure of pointers, also if the call has
-    // written to it.
+    // SAFETY: all zeros are a valid value of this structure of pointers, and so is the structure
+    // after the call has written to it.
     let about = unsafe { about.assume_init() };
     (found != 0).then_some(about.dli_fbase.addr())
 }
@@ -108,7 +109,7 @@ const NOT_YET: u32 = 0;
 const RESOLVING: u32 = 1;
 const READY: u32 = 2;
 
-/// Whether the real functions can be called. While they are resolved they cannot, and
+/// Whether the real functions can be called. They cannot be called while they are looked up; then
 /// [`early`](crate::early) serves allocations.
 pub(crate) fn is_ready() -> bool {
     STATE.load(Ordering::Acquire) == READY || resolve_all()
@@ -137,8 +138,8 @@ fn resolve_all() -> bool {
         &PRCTL,
         &SYSCALL,
     ];
-    // All functions are looked up now: a look-up may allocate, and that call must not start another
-    // look-up.
+    // All functions are looked up now, because a look-up may allocate, and that allocation must
+    // not start another look-up.
     for next in all {
         next.address();
     }

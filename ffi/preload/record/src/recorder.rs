@@ -15,11 +15,11 @@ use crate::real;
 use crate::thread::{THREADS_MAX, Thread};
 use crate::tree;
 
-/// The number of DPDK's type names that have a tag of their own. Later names share the last tag.
+/// The number of DPDK's type names that have a separate tag. Later names share the last tag.
 const NAMES_MAX: usize = 512;
 
-/// Keys below this number store their value in the thread itself; glibc allocates memory for later
-/// ones (PTHREAD_KEY_2NDLEVEL_SIZE).
+/// Keys below this number store their value in the thread itself; glibc allocates memory for the
+/// values of later keys (PTHREAD_KEY_2NDLEVEL_SIZE).
 const KEY_MAX: u32 = 32;
 
 /// The default of `HAUL_RECORD_LIMIT`, the largest trace of a process in bytes: some 500 million
@@ -50,12 +50,13 @@ static LIMIT: AtomicU64 = AtomicU64::new(LIMIT_BYTES);
 /// (PID_MAX_LIMIT, 2^22).
 static UNNUMBERED: AtomicU32 = AtomicU32::new(1 << 31);
 
-/// The process that recorded last: in a forked child, its parent.
+/// The process that recorded last. In a forked child, this is its parent.
 static LAST_PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// The base of the file's name. It is absolute, because programs change their working directory.
 struct Base(UnsafeCell<([u8; PATH_BYTES], usize)>);
-// SAFETY: only the constructor writes it, before `STATE` is set; it is read only after that.
+// SAFETY: only the constructor writes it, before `STATE` is set; it is not read before `STATE` is
+// set.
 unsafe impl Sync for Base {}
 static BASE: Base = Base(UnsafeCell::new(([0; PATH_BYTES], 0)));
 
@@ -70,7 +71,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// The recorder of the calling thread; `None` if nothing is recorded.
     pub(crate) fn current() -> Option<Self> {
-        // SAFETY: it is null, or a mapping that lasts as long as the process.
+        // SAFETY: the pointer is null, or leads to a mapping that lasts as long as the process.
         let state = unsafe { STATE.load(Ordering::Acquire).as_ref() }?;
         let phase = state.phase.load(Ordering::Acquire);
         if phase != RECORDING && !begin(state, phase) {
@@ -95,8 +96,8 @@ impl Recorder {
         }
     }
 
-    /// Ends the trace of a thread that may only read, write and exit: it may not even read the
-    /// processor's clock (prctl(2), PR_TSC_SIGSEGV).
+    /// Ends the trace of a thread that may only read, write and exit. Such a thread may not even
+    /// read the processor's clock (prctl(2), PR_TSC_SIGSEGV).
     pub(crate) fn stop() {
         // SAFETY: as in `current`.
         let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_ref() }) else { return };
@@ -108,8 +109,8 @@ impl Recorder {
         }
     }
 
-    /// Whether a fault at the address came from a trace that was truncated, and will not recur. The
-    /// trace ends there.
+    /// Whether a fault at the address came from a trace that was truncated, and will not recur.
+    /// If so, the trace ends.
     fn survives_cut(address: usize) -> bool {
         // SAFETY: as in `current`.
         let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_ref() }) else { return false };
@@ -129,7 +130,7 @@ impl Recorder {
         file::clock_ns(libc::CLOCK_MONOTONIC)
     }
 
-    /// Records a call that began at `start`, by [`now`](Self::now), and ends now.
+    /// Records a call that began at `start`, a time of [`now`](Self::now), and ends now.
     pub(crate) fn record_since(self, start: u64, call: Call<'_>) {
         self.put(start, Self::now().saturating_sub(start), call);
     }
@@ -192,8 +193,8 @@ fn begin(state: &State, phase: u32) -> bool {
     match state.file.create(base, parent, LIMIT.load(Ordering::Relaxed)) {
         Ok(()) => {
             LAST_PROCESS.store(state.file.process.load(Ordering::Relaxed), Ordering::Relaxed);
-            // A child inherits the handler. If it cannot be installed, truncating the trace ends
-            // the program.
+            // A child inherits the handler. If the handler cannot be installed, truncating the
+            // trace ends the program.
             if !guard::is_on() {
                 let _ = guard::install_for(Recorder::survives_cut);
             }
@@ -277,7 +278,8 @@ unsafe extern "C" fn leave(value: *mut c_void) {
     }
 }
 
-/// The number that is reported like a failure's number if a program has a malloc of its own.
+/// The number that stands for the report that a program has its own malloc. It is used like a
+/// failure's number.
 const HAS_OWN_MALLOC: u32 = 10_003;
 
 /// Ends the trace of this process permanently, and reports it once.
@@ -288,7 +290,7 @@ fn end(state: &State, failure: Failure) {
     }
     let number = match failure {
         Failure::System(errno) => errno.raw_os_error().unsigned_abs(),
-        // Above every errno (MAX_ERRNO, 4095).
+        // These numbers are above every errno (MAX_ERRNO, 4095).
         Failure::Limit => 10_000,
         Failure::Replaced => 10_001,
         Failure::Cut => 10_002,
@@ -339,7 +341,7 @@ fn say(parts: &[&[u8]]) {
         }
         length = (length + part.len()).min(line.len());
     }
-    // SAFETY: descriptor 2 is standard error, open or not: a write to a closed one fails.
+    // SAFETY: descriptor 2 is standard error, open or not: a write to a closed descriptor fails.
     let stderr = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
     let _ = rustix::io::write(stderr, line.get(..length).unwrap_or_default());
 }
@@ -373,7 +375,8 @@ fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
     set_base(name).ok_or(&b"HAUL_RECORD must name a file, in at most 4,000 bytes"[..])?;
     tree::begin(variable(c"HAUL_RECORD_RUN"), variable(c"HAUL_RECORD_TOLD"));
     if real::program_has_own_malloc() {
-        // It is reported once for all processes of a run, like the end of a trace.
+        // The program's own malloc is reported once for all processes of a run, like the end of a
+        // trace.
         if tree::is_first(base(), HAS_OWN_MALLOC) {
             say(&[
                 b"the program has a malloc of its own, which precedes all others: its calls are not \
@@ -400,8 +403,8 @@ fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
 
 /// Stores the name, made absolute. `None` if it is invalid or too long.
 fn set_base(name: &[u8]) -> Option<()> {
-    /// The longest name in bytes. The file's name also has the process's number for each `%p` or at
-    /// its end, and the number of the attempt.
+    /// The longest name in bytes. The file's name also contains the process ID for each `%p` or
+    /// at its end, and the number of the attempt.
     const NAME_MAX: usize = 4000;
     if name.is_empty() || name.len() > NAME_MAX || name.ends_with(b"/") {
         return None;

@@ -19,7 +19,7 @@ fn unblocked(set: libc::sigset_t) -> libc::sigset_t {
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(
     number: c_int,
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn sigaction(
     let new = new.map(|new| libc::sigaction { sa_mask: unblocked(new.sa_mask), ..*new });
     if number != libc::SIGBUS {
         let new = new.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: the caller's promise for `old`; `new` is ours or null.
+        // SAFETY: the caller's promise for `old`; `new` is a local action or null.
         return unsafe { real::sigaction(number, new, old) };
     }
     let before = action_of(guard::kept());
@@ -78,7 +78,7 @@ fn keep(new: libc::sigaction) -> c_int {
         Err(errno) => {
             // SAFETY: the call has no conditions.
             let place = unsafe { libc::__errno_location() };
-            // SAFETY: errno is this thread's own.
+            // SAFETY: errno belongs to this thread.
             unsafe { place.write(errno.raw_os_error()) };
             -1
         }
@@ -86,7 +86,7 @@ fn keep(new: libc::sigaction) -> c_int {
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(number: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
     if number != libc::SIGBUS || !guard::is_on() {
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn signal(number: c_int, handler: libc::sighandler_t) -> l
     }
     // SAFETY: all zeros are a valid action: the default one, with an empty mask.
     let mut new = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
-    // As in glibc: an interrupted call is restarted.
+    // An interrupted call is restarted, like in glibc.
     (new.sa_sigaction, new.sa_flags) = (handler, libc::SA_RESTART);
     let before = guard::kept();
     if keep(new) == 0 { before.handler } else { libc::SIG_ERR }
@@ -116,7 +116,7 @@ fn masked(
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigprocmask(
     how: c_int,
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn sigprocmask(
 }
 
 /// # Safety
-/// As libc's.
+/// The obligations of libc's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigmask(
     how: c_int,

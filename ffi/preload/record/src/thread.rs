@@ -1,4 +1,4 @@
-//! The part of the trace that one thread writes: a block of its own.
+//! The part of the trace that one thread writes: a separate block.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -14,7 +14,8 @@ use crate::filter;
 /// The largest number of threads of a process that are recorded at the same time.
 pub(crate) const THREADS_MAX: usize = 2048;
 
-/// The slot of a thread. All zeros mean that the slot is free; a forked child starts so.
+/// The slot of a thread. All zeros mean that the slot is free; a forked child starts in this
+/// state.
 #[repr(align(64))]
 pub(crate) struct Thread {
     /// The kernel's thread ID of the owner; 0 if the slot is free. Only a change from 0 claims the
@@ -39,18 +40,18 @@ struct Writing {
 }
 
 impl Thread {
-    /// If the address is in the block of a truncated file, replaces the block with memory. Returns
-    /// whether it did.
+    /// If the address is in the block of a truncated file, replaces the block with memory.
+    /// Returns whether the block was replaced.
     pub(crate) fn survives_cut(&self, address: usize) -> bool {
         let block = self.block.load(Ordering::Acquire);
         let is_in = !block.is_null() && address.wrapping_sub(block.addr()) < BLOCK_BYTES as usize;
-        // SAFETY: the block is this thread's mapping, and its stores need not reach the file any
-        // more.
+        // SAFETY: the block is this thread's mapping, and its stores need no longer reach the
+        // file.
         is_in && unsafe { guard::replace_page(block.addr(), BLOCK_BYTES as usize) }
     }
 
-    /// Resets the slot for a new owner, which is not in a call. The block stays, and the new owner
-    /// continues in it.
+    /// Resets the slot for a new owner, which is not inside a call. The block stays, and the new
+    /// owner continues in it.
     pub(crate) fn reset(&self) {
         self.in_dpdk.store(0, Ordering::Relaxed);
         self.busy.store(0, Ordering::Release);
@@ -60,7 +61,7 @@ impl Thread {
     /// reports their number.
     ///
     /// # Errors
-    /// It is an error if there is no room for another block: nothing more can be recorded.
+    /// It is an error if there is no room for another block. Nothing more can be recorded then.
     pub(crate) fn record(&self, file: &File, event: &Event<'_>) -> Result<(), Failure> {
         if self.busy.swap(1, Ordering::Acquire) != 0 {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -99,7 +100,7 @@ impl Thread {
     fn put_into(&self, block: NonNull<u8>, event: &Event<'_>) -> bool {
         // SAFETY: this thread has set `busy`, so nothing else reads or writes it.
         let writing = unsafe { &mut *self.writing.get() };
-        // SAFETY: it was initialized together with the block.
+        // SAFETY: the writing state was initialized together with the block.
         let writing = unsafe { writing.assume_init_mut() };
         let start = BLOCK_HEADER_BYTES + writing.used_bytes as usize;
         let mut room = [0; EVENT_BYTES_MAX];
@@ -109,8 +110,8 @@ impl Thread {
         }
         // SAFETY: the mapping is BLOCK_BYTES long, and `start` is below that.
         let target = unsafe { block.as_ptr().add(start) };
-        // SAFETY: `length` bytes from `target` lie in the mapping, which only this thread writes,
-        // and `room` has as many.
+        // SAFETY: `length` bytes from `target` on lie in the mapping, which only this thread
+        // writes, and `room` has at least `length` bytes.
         unsafe { ptr::copy_nonoverlapping(room.as_ptr(), target, length) };
         writing.used_bytes += length as u32;
         // SAFETY: the mapping starts at a page boundary, so the field is aligned and lies in it.
@@ -137,7 +138,7 @@ impl Thread {
         unsafe { &mut *self.writing.get() }.write(writing);
         let is_done = |last: &NonNull<u8>| !filter::is_on() && !file.is_reserved(*last);
         if let Some(last) = NonNull::new(last).filter(is_done) {
-            // SAFETY: it came from `map_block`, and nothing refers to it any more.
+            // SAFETY: it came from `map_block`, and nothing refers to it.
             unsafe { file::unmap_block(last) };
         }
         Ok(block)

@@ -1,11 +1,11 @@
 //! The shared knowledge of the processes of one run: the failures that were reported, so that a
 //! script of a thousand commands on a full disk prints one line.
 //!
-//! The first process gives the run a name in an environment variable, which the others inherit. A
-//! process that fails creates an empty file with that name in the folder of `HAUL_RECORD_TOLD`, or
-//! beside the traces; a process that finds the file reports nothing. If no file can be created, the
-//! first process, which fails before its program's own code starts, appends the failure to the
-//! name.
+//! The first process gives the run a name in an environment variable, which the other processes
+//! inherit. A process that fails creates an empty file with that name in the folder of
+//! `HAUL_RECORD_TOLD`, or beside the traces; a process that finds the file reports nothing. If no
+//! file can be created, the first process, which fails before its program's own code starts,
+//! appends the failure to the name.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
@@ -50,7 +50,7 @@ unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// Names the run, if no earlier process has, and stores the folder for reports. Only the
+/// Names the run, if no earlier process has done so, and stores the folder for reports. Only the
 /// constructor may call it.
 pub(crate) fn begin(inherited: Option<&[u8]>, report_folder: Option<&[u8]>) {
     IS_EARLY.store(true, Ordering::Relaxed);
@@ -129,8 +129,8 @@ fn export(variable: *mut u8) -> Option<()> {
     Some(())
 }
 
-/// Whether this process is the first of the run to report a failure with this number. It is also
-/// true if that is unknown: a repeated line is better than none.
+/// Whether this process is the first of the run to report a failure with this number. The result
+/// is also true if that is unknown, because a repeated line is better than a missing one.
 pub(crate) fn is_first(base: &[u8], failure: u32) -> bool {
     let folder = base.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     // SAFETY: the constructor wrote it, and it has not been written since.
@@ -142,7 +142,7 @@ pub(crate) fn is_first(base: &[u8], failure: u32) -> bool {
         match create(place, failure) {
             Ok(()) => return true,
             Err(Errno::EXIST) => return false,
-            // The folder in which traces cannot be written may be this one.
+            // This may be the same folder as the one in which traces cannot be written.
             Err(_) => {}
         }
     }

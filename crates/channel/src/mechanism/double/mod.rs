@@ -10,14 +10,14 @@
 //!            while claim a piece from the front: process_vm_writev, finished += 1
 //! ```
 //!
-//! Only between ends that trust each other, as `pull`; in addition, the sender may write to the
+//! Only between ends that trust each other, like `pull`; in addition, the sender may write to the
 //! receiver's memory. The receiver does not trust the shared counter, see `counter`. A sender
 //! without permission to write reports that, and the receiver reads the remaining pieces. A
-//! receiver without permission to read keeps the pieces that the sender has finished, and the ring
-//! carries the remainder.
+//! receiver without permission to read keeps the pieces that the sender has finished, and the
+//! ring carries the remainder.
 //!
-//! If the receiver's caller gets the target back in every case, the sender must not write at all:
-//! the receiver claims all pieces before it publishes the offer.
+//! If the receiver's caller gets the target back even after an error, the sender must not write
+//! at all. Then the receiver claims all pieces before it publishes the offer.
 //!
 //! A receiver that gives up claims all remaining pieces, so that the sender writes at most its
 //! current piece; see [`Receiving::close`].
@@ -33,12 +33,13 @@ use crate::shared::counter;
 pub(crate) use receiving::Receiving;
 pub(crate) use sending::Sending;
 
-/// Largest piece: it takes 0.1 ms, so neither end waits long for the other's last piece, and the
-/// system call is a hundredth of that.
+/// Largest piece. Its copy takes 0.1 ms, so neither end waits long for the other's last piece,
+/// and the system call is a hundredth of that time.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// Smallest piece: in smaller ones, the system call takes more than a tenth of the time.
+/// Smallest piece. For a smaller one, the system call takes more than a tenth of the time.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
-/// Pieces of a small message: two ends that begin at slightly different times still share it.
+/// Number of pieces of a small message, so that two ends which begin at slightly different times
+/// still share it.
 const PIECES_OF_SMALL: u64 = 8;
 
 /// A message cut into pieces. The pieces follow from its length alone, so both ends compute the

@@ -32,10 +32,10 @@ pub(crate) struct Receiving {
     is_offered: bool,
     /// The sender got no permission to write: this end reads all pieces.
     is_declined: bool,
-    /// The sender writes no more: this end also reads the pieces that the sender claimed but did
-    /// not finish.
+    /// The sender no longer writes: this end also reads the pieces that the sender claimed but
+    /// did not finish.
     is_sender_done: bool,
-    /// Pieces that the sender had claimed when this end could read no more.
+    /// Number of pieces that the sender had claimed when this end could no longer read.
     closed_at: Option<u64>,
     is_revoked: bool,
 }
@@ -103,7 +103,7 @@ impl Receiving {
         self.pieces.length - self.pieces.start(self.pieces.count() - self.pieces_read)
     }
 
-    /// Reads one piece, or polls whether the sender has finished its own.
+    /// Reads one piece, or polls whether the sender has finished its pieces.
     ///
     /// # Errors
     /// [`Error::Protocol`] if the counter or the sender's count is impossible.
@@ -176,7 +176,7 @@ impl Receiving {
         lane.store(layout::PULLED, lane.load(layout::PULLED).wrapping_add(1));
     }
 
-    /// All pieces are claimed: polls whether the sender has finished its own.
+    /// All pieces are claimed: polls whether the sender has finished its pieces.
     fn poll_sender(
         &mut self,
         lane: &mut Lane,
@@ -203,8 +203,8 @@ impl Receiving {
         Ok(Step::Blocked)
     }
 
-    /// This end can read no more: the sender finishes its current piece, then sends the remainder
-    /// through the ring.
+    /// This end can no longer read: the sender finishes its current piece, then sends the
+    /// remainder through the ring.
     fn wait_to_refuse(
         &mut self,
         lane: &Lane,
@@ -228,10 +228,10 @@ impl Receiving {
         self.is_revoked = true;
     }
 
-    /// Gives up: from here on the sender can claim no piece. Returns true once the sender certainly
-    /// writes no more to the target. Returns false if a live, trusted sender did not finish its
-    /// piece within a tenth of a second: then the target must not be reused while that process
-    /// lives.
+    /// Gives up: from now on the sender can claim no piece. Returns true once the sender
+    /// certainly no longer writes to the target. Returns false if a live, trusted sender did not
+    /// finish its piece within a tenth of a second; then the target must not be reused while that
+    /// process lives.
     fn close(&mut self, lane: &mut Lane, message: Message) -> bool {
         if !self.is_offered || self.is_revoked {
             return true;

@@ -16,7 +16,7 @@ use crate::shared::source::{Source, Walk};
 use crate::shared::transfer::Step;
 use haul_peer::reach;
 
-/// Parts of the source that one system call takes.
+/// Largest number of the source's parts per system call.
 const PARTS_MAX: usize = 64;
 
 const NOT_WRITABLE: &str = "this process has no permission to write the peer's memory";
@@ -27,7 +27,7 @@ const COUNTER_IS_FULL: &str = "the message has more pieces than the counter can 
 pub(crate) struct Sending {
     exposed: Exposed,
     pieces: Pieces,
-    /// Pieces finished.
+    /// Number of pieces finished.
     pushed: u64,
     walk: Walk,
     is_over: bool,
@@ -117,7 +117,7 @@ fn write(
     (bytes, walk): (Range<u64>, &mut Walk),
     target: u64,
 ) -> io::Result<()> {
-    // Another process may have the receiver's number after its death.
+    // Another process may get the receiver's process ID after the receiver's death.
     let process = lane.peer().identity.process.filter(|_| !lane.is_peer_gone(true));
     let process = process.ok_or(io::ErrorKind::NotFound)?;
     let mut at = bytes.start;
@@ -143,7 +143,7 @@ mod tests {
     use haul_peer::region::Region;
     use haul_peer::socket::{self, Socket};
 
-    /// The number of a dead peer now belongs to another process: this one.
+    /// The process ID of a dead peer now belongs to another process, namely this one.
     #[test]
     fn sending_does_not_write_to_process_that_reuses_number_of_dead_peer() {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())

@@ -8,19 +8,19 @@
 //!
 //! Both ends count cells over the life of the channel and keep their own count in private memory.
 //! Each reads the other's count once and checks its range. The end of a piece follows from its
-//! message's length and from the count, so both ends compute the same pieces. Pieces are adjacent,
-//! and the end of the ring cuts none. Adjacent pieces are faster: the processor that reads them
-//! prefetches into the next piece. A message that uses only a part of the ring wraps early: the
-//! count skips the unused cells, which counts them as filled and emptied.
+//! message's length and from the count, so both ends compute the same pieces. Pieces are
+//! adjacent, and the end of the ring cuts none. Adjacent pieces are faster: the processor that
+//! reads them prefetches into the next piece. A message that uses only a part of the ring wraps
+//! early. The count skips the unused cells, so they count as filled and emptied.
 //!
 //! # By way of the caches, or of memory
-//! A line that one core has written and another reads goes from cache to cache, one line after the
-//! other as the reader requests them. Between two cores that share their last cache nothing is
-//! faster; between two that do not, it is slow. If the stores bypass the caches, the same bytes
-//! come from memory, which processors prefetch as they do any other array. So the sender decides by
-//! the measured `distance`, and on Intel it uses memory for large messages. Measured in turns
-//! through 1 MiB, GB/s and half a round trip in ns, on Zen 4 with both ends within one core complex
-//! and in two:
+//! A line that one core has written and another core reads goes from cache to cache, one line
+//! after the other as the reader requests them. Between two cores that share their last cache
+//! this is the fastest transfer; between two that do not, it is slow. If the stores bypass the
+//! caches, the bytes come from memory, where processors prefetch them like any other array. So
+//! the sender decides by the measured `distance`, and on Intel it uses memory for large messages.
+//! Interleaved measurements through 1 MiB, GB/s and half a round trip in ns, on Zen 4 with both
+//! ends within one core complex and in two:
 //!
 //! | message | caches, one | memory, one | caches, two | memory, two |
 //! |---|---|---|---|---|
@@ -34,12 +34,13 @@
 //!
 //! # How much of it
 //! Lines circulate in the caches as long as the used part of the ring fits into them. So on Intel
-//! (see `window`) messages of less than 512 KiB go through 128 KiB while the sender does not sleep.
-//! A sender that has slept waits until the receiver is scheduled: then each turn should carry many
-//! bytes, and messages go through all of the ring. While the receiver is behind, pieces are larger,
-//! because the copies overlap anyway. GB/s and half a round trip in ns on Cascade Lake, where L2
-//! has 1 MiB, in turns: before, with 1 MiB of ring and loops of registers; now, with less of the
-//! ring, `rep movsb` at both ends ([`Hint::Handover`]) and larger pieces:
+//! (see `window`) messages of less than 512 KiB go through 128 KiB of the ring while the sender
+//! does not sleep. A sender that has slept waits until the receiver is scheduled. Then each turn
+//! should carry many bytes, so messages go through all of the ring. While the receiver is behind,
+//! pieces are larger, because the copies overlap anyway. Interleaved measurements on Cascade
+//! Lake, where L2 has 1 MiB, in GB/s and half a round trip in ns: before, with 1 MiB of ring and
+//! copy loops through registers; now, with less of the ring, `rep movsb` at both ends
+//! ([`Hint::Handover`]) and larger pieces:
 //!
 //! | message | before | now |
 //! |---|---|---|
@@ -51,10 +52,10 @@
 //! | 256 KiB | 6.2 | 7.8 |
 //!
 //! Tried at 256 MiB in a separate program, without gain or with a loss: prefetching the source
-//! (also into the first cache alone) or the ring, for reading or writing; pieces of 16 to 256 KiB;
-//! a receiver that stays half a ring behind; `rep movsb` at either end; four pages side by side. A
-//! ring of 4 MiB stays in the last cache and gains a third there, but it is more memory than a
-//! channel may use.
+//! (also into the first cache alone) or the ring, for reading or writing; pieces of 16 to 256
+//! KiB; a receiver that stays half a ring behind; `rep movsb` at either end; copying four pages
+//! in parallel. A ring of 4 MiB stays in the last cache and gains a third there, but it is more
+//! memory than a channel may use.
 
 mod run;
 
@@ -75,28 +76,29 @@ use crate::shared::source::Source;
 use crate::shared::transfer::Step;
 use run::{Piece, Run};
 
-/// From this size on, stores to the target bypass the caches: it would not stay in them beside the
-/// source. Half the last cache of a core complex of EPYC. On Zen 4, GB/s in one complex and between
-/// two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 past the caches; 4 MiB 12.3 and 12.2,
-/// 10.7 and 11.3.
+/// From this size on, stores to the target bypass the caches, which would not hold the target
+/// together with the source. It is half the last cache of a core complex of EPYC. On Zen 4, GB/s
+/// in one complex and between two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 if they
+/// bypass the caches; 4 MiB 12.3 and 12.2 by cached stores, 10.7 and 11.3 otherwise.
 const TARGET_STREAMED_BYTES_MIN: u64 = 16 << 20;
 /// From this size on, stores to Intel's rings (see `window`) bypass the caches wherever the other
-/// end runs. On other processors they do not: the used part of the ring exceeds a core's own
-/// caches, and the evicted lines go to the last cache, which is fast. On Zen 4 in one complex, past
-/// the caches and through them, GB/s by the bench in turns: 32 MiB 11.0 and 13.6, 64 MiB 11.1 and
-/// 13.6, 256 MiB 10.6 and 14.5; through 1 MiB instead of 1.75 it would be 10.7.
+/// end runs. On other processors they do not, because the used part of the ring exceeds a core's
+/// own caches, and the evicted lines go to the last cache, which is fast. Interleaved
+/// measurements on Zen 4 in one complex, bypassing the caches and through them, in GB/s: 32 MiB
+/// 11.0 and 13.6, 64 MiB 11.1 and 13.6, 256 MiB 10.6 and 14.5. Through 1 MiB instead of 1.75, 256
+/// MiB would move at 10.7.
 const RING_STREAMED_BYTES_MIN: u64 = 32 << 20;
-/// Messages that a sender must send without sleeping before it uses less of the ring. The number is
-/// so large that a sender which sleeps now and then, because the ends share a processor, uses all
-/// of it.
+/// Number of messages that a sender must send without sleeping before it uses less of the ring.
+/// The number is so large that a sender which sleeps now and then, because the ends share a
+/// processor, uses the whole ring.
 const AWAKE_MIN: u32 = 64;
 
 /// When a piece is published to the receiver.
 #[derive(Clone, Copy, Debug)]
 enum Signal {
-    /// With the message, which is not published yet.
+    /// Together with the message, which is not published yet.
     Later,
-    /// Now, as a piece of this message. The last piece publishes the checksum as well.
+    /// At once, as a piece of this message. The last piece publishes the checksum as well.
     Now(Message),
 }
 
@@ -212,8 +214,8 @@ impl Sends for Sending {
 
     const SUMS: bool = true;
 
-    /// A message of one piece is in the ring before it is published, if there is room: then the
-    /// receiver waits for one word, not two.
+    /// If there is room, a message of one piece is copied into the ring before it is published.
+    /// Then the receiver waits for one word, not two.
     fn begin(
         &mut self,
         state: &mut SenderState,
@@ -269,7 +271,7 @@ impl Receiving {
 }
 
 impl Receives for Receiving {
-    /// Cells emptied.
+    /// Number of cells emptied.
     type State = u64;
 
     const SUMS: bool = true;

@@ -1,5 +1,5 @@
 //! The location of a message's pieces in the ring. It follows from the message's length, its pace
-//! and the count of cells, so both ends compute the same one.
+//! and the count of cells, so both ends compute the same location.
 
 use crate::shared::layout::{self, CELL_BYTES};
 use crate::shared::pace::{Pace, cells_for, piece_bytes};
@@ -15,7 +15,7 @@ pub(super) struct Run {
     piece: usize,
     /// Cells of the ring.
     pub(super) cells: u64,
-    /// Cells that this message goes through, from the first on.
+    /// Number of cells that this message goes through, from the ring's first cell on.
     pub(super) used: u64,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Piece {
 }
 
 impl Run {
-    /// The part of a message of `length` bytes from `offset` on.
+    /// The part from `offset` on of a message of `length` bytes.
     #[inline]
     pub(super) fn new(offset: u64, length: u64, chunk_bytes: usize, pace: Pace) -> Self {
         let piece = piece_bytes(length - offset, chunk_bytes, pace);
@@ -48,7 +48,7 @@ impl Run {
     }
 
     /// The next piece when the count is `cell`. It ends within the cells that this message goes
-    /// through: from there on the count skips the remainder of the ring.
+    /// through. Behind these cells the count skips the remainder of the ring.
     #[inline]
     pub(super) fn next(&self, cell: u64) -> Piece {
         let at = cell % self.cells;
@@ -110,8 +110,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any lengths, and whichever end is ahead: both ends compute the same pieces, no piece
-        /// is overwritten before it was read, and both ends complete all messages.
+        /// For any lengths, and whichever end is ahead, both ends compute the same pieces, no
+        /// piece is overwritten before it was read, and both ends complete all messages.
         #[test]
         fn both_ends_compute_same_pieces_in_free_cells(lengths in lengths(), mut order: u64) {
             let cells = layout::cells(CHUNK);

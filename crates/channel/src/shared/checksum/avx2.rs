@@ -1,4 +1,4 @@
-//! Blocks by AVX2: four vectors of four lanes.
+//! Copies and adds blocks with AVX2: four vectors of four lanes.
 
 use std::arch::x86_64::{
     __m256i, _mm_sfence, _mm256_add_epi64, _mm256_loadu_si256, _mm256_setzero_si256,
@@ -13,7 +13,7 @@ const VECTORS: usize = LANES / WIDTH;
 const VECTOR_BYTES: usize = BLOCK_BYTES / VECTORS;
 
 /// # Safety
-/// As `blocks_of`, and the processor has AVX2.
+/// The obligations of `blocks_of`, and the processor has AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn blocks(
     target: Option<*mut u8>,

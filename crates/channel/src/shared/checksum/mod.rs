@@ -5,10 +5,10 @@
 //! weighted = sum of word[i] * i      mod 2^64    (words of 8 B, little-endian, zeros at the end)
 //! ```
 //!
-//! The sums do not depend on the order, so each end can add pieces as they arrive, from the front
-//! and from the back, and cut as it likes. A change of a single word changes the plain sum. An
-//! exchange of two words changes the weighted sum, unless their difference times their distance is
-//! a multiple of 2^64, that is, if they differ in their highest bits alone. The checksum detects
+//! The sums do not depend on the order, so each end can add pieces of any size as they arrive,
+//! from the front and from the back. A change of a single word changes the plain sum. An exchange
+//! of two words changes the weighted sum, unless their difference times their distance is a
+//! multiple of 2^64, that is, if they differ in their highest bits alone. The checksum detects
 //! accidents, not a malicious peer, which could send other bytes in the first place.
 //!
 //! A block is 16 words in 16 lanes. With `a += word; b += a` for each of m blocks, b is the sum of
@@ -101,7 +101,7 @@ impl Sum {
     }
 
     /// # Safety
-    /// As [`copy`](Self::copy), for the target if there is one.
+    /// The obligations of [`copy`](Self::copy); those for the target only if there is one.
     unsafe fn run(
         &mut self,
         mut offset: u64,
@@ -111,7 +111,8 @@ impl Sum {
         is_streamed: bool,
     ) {
         let mut done = 0;
-        // Up to a word of the message, and to an address to which it can stream.
+        // Adds single bytes up to a word boundary of the message and, if it streams, up to an
+        // aligned address of the target.
         let is_aligned = |done: usize| match target {
             Some(target) if is_streamed => target.addr().wrapping_add(done).is_multiple_of(32),
             _ => true,
@@ -129,7 +130,7 @@ impl Sum {
         let from = unsafe { source.add(done) };
         // SAFETY: likewise.
         let to = target.map(|target| unsafe { target.add(done) });
-        // SAFETY: `bytes` are left at both, and a streamed target is aligned.
+        // SAFETY: `bytes` remain at both, and a streamed target is aligned.
         let lanes = unsafe { blocks_of(to, from, blocks, is_streamed && is_aligned(done)) };
         self.add_lanes(offset / 8, blocks as u64, &lanes);
         (offset, done) = (offset + bytes as u64, done + bytes);
@@ -153,7 +154,8 @@ impl Sum {
     ) {
         // SAFETY: the caller's promise.
         let source = unsafe { source.add(index) };
-        // SAFETY: likewise; volatile, so that the byte that is added is the one that is kept.
+        // SAFETY: likewise; volatile, so that the byte that is added is also the byte that is
+        // kept.
         let byte = unsafe { source.read_volatile() };
         if let Some(target) = target {
             // SAFETY: likewise.
@@ -197,7 +199,7 @@ unsafe fn blocks_of(
 }
 
 /// # Safety
-/// As [`blocks_of`].
+/// The obligations of [`blocks_of`].
 unsafe fn blocks_by_words(target: Option<*mut u8>, source: *const u8, blocks: usize) -> LaneSums {
     let mut lanes = LaneSums { plain: [0; LANES], falling: [0; LANES] };
     for block in 0..blocks {
@@ -257,7 +259,7 @@ mod tests {
             let mut sum = Sum::default();
             for (start, end) in [(cut, bytes.len()), (0, cut)] {
                 let (to, from) = (target[at + start..].as_mut_ptr(), bytes[start..].as_ptr());
-                // SAFETY: both have `end - start` bytes left, in vectors of their own.
+                // SAFETY: both have `end - start` bytes left, in separate vectors.
                 unsafe { sum.copy(start as u64, to, from, end - start, is_streamed) };
             }
             prop_assert_eq!(sum, naive(&bytes));
@@ -283,7 +285,8 @@ mod tests {
             bytes[one] ^= 1 << bit;
             prop_assert_ne!(naive(&bytes), before);
             bytes[one] ^= 1 << bit;
-            // What two bytes at the same place of two words change, when they change places.
+            // The change of the weighted sum if two bytes at the same position in two words are
+            // exchanged.
             let difference = u64::from(bytes[one]).wrapping_sub(u64::from(bytes[other]));
             let distance = (one as u64 / 8).wrapping_sub(other as u64 / 8);
             let weighted = difference.wrapping_mul(distance) << (one % 8 * 8);

@@ -1,9 +1,9 @@
 //! The cost of an empty poll without the probe, with a callback that does nothing, and with the
-//! probe, in turns within one run of testpmd. The second is the time that DPDK itself needs for the
-//! call.
+//! probe, interleaved within one run of testpmd. The callback that does nothing shows the time
+//! that DPDK itself needs for the call.
 //!
 //! testpmd counts its polls in all three states (`record-burst-stats`). `HAUL_ROUNDS` sets more
-//! rounds, each of half a second a state, as `bench/definitions/burst-probe` does.
+//! rounds, each of half a second per state; `bench/definitions/burst-probe` uses it.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const STATES: [(&str, Option<&str>); 3] = [
     ("probe", Some("/haul/burst/attach")),
 ];
 
-/// Nanoseconds for an empty poll of a ring.
+/// The number of nanoseconds per empty poll of a ring.
 fn poll_ns(testpmd: &mut Testpmd, flow: Duration) -> f64 {
     testpmd.say("start");
     let begun = Instant::now();
@@ -86,7 +86,7 @@ fn probe_costs_little_more_than_empty_callback() {
         let [low, median, high] = [0.25, 0.5, 0.75].map(|share| quantile(values, share));
         eprintln!("{name:>9} {median:6.2} ns ({low:.2} to {high:.2})");
     }
-    // A lock, a read of the clock for each burst, or counters that threads share would cost more.
+    // A lock, a read of the clock per burst, or counters that threads share would cost more.
     let [_, nothing, probe] = [0, 1, 2].map(|place| quantile(&measured[place], 0.5));
     assert!(probe < 3.0 * nothing, "{probe:.1} ns beside {nothing:.1}");
 }

@@ -1,6 +1,6 @@
-//! The probe in Debian's testpmd, against testpmd's own statistics.
+//! The probe in Debian's testpmd, compared with testpmd's own statistics.
 //!
-//! - [`testpmd`]: the program, and the probe's counters of it;
+//! - [`testpmd`]: the program, and its counters from the probe;
 //! - [`cost`]: the cost of an empty poll with the probe and without.
 
 mod cost;
@@ -26,7 +26,7 @@ fn attach(telemetry: &mut Telemetry) -> u64 {
     ask(telemetry, "/haul/burst/attach")["attached"].as_u64().expect("it attaches")
 }
 
-/// Asserts that the sums agree, and that bursts and shares are those of testpmd's own statistics.
+/// Asserts that the sums agree, and that bursts and shares agree with testpmd's own statistics.
 fn assert_agrees(histogram: &Histogram, text: &str, direction: &str) {
     let bursts: u64 = histogram.batches.iter().map(|(_, bursts)| bursts).sum();
     let packets: u64 = histogram.batches.iter().map(|(size, bursts)| size * bursts).sum();
@@ -37,7 +37,7 @@ fn assert_agrees(histogram: &Histogram, text: &str, direction: &str) {
     for (place, (size, percent)) in shares.iter().enumerate() {
         let found = histogram.batches.iter().find(|(own, _)| own == size);
         let count = found.map_or(0, |(_, bursts)| *bursts);
-        // If it names every size, it prints the rest to 100 for the last one.
+        // If testpmd names every size, it prints the remainder to 100 for the last size.
         let is_rest = sum == 100 && place > 0 && place + 1 == shares.len();
         let is_it = if is_rest { count > 0 } else { count * 100 / bursts == *percent };
         assert!(is_it, "{percent}% {direction} of {size}: {histogram:?}\n{text}");
@@ -76,7 +76,7 @@ fn probe_matches_testpmd_on_ring() {
     let mut telemetry = testpmd.telemetry();
     testpmd.say("set record-burst-stats on");
     attach(&mut telemetry);
-    // Ring 0 is its own other end, so five bursts of 20 circulate.
+    // Both ends of ring 0 are the same port, so five bursts of 20 circulate.
     testpmd.say("start tx_first 5");
     std::thread::sleep(FLOW);
     let text = testpmd.say("stop");
@@ -87,8 +87,8 @@ fn probe_matches_testpmd_on_ring() {
     }
 }
 
-/// The guest's card, with haul as the switch. testpmd polls it while packets arrive, so bursts have
-/// varying sizes.
+/// The port is the guest's card, with haul as the switch. testpmd polls the card while packets
+/// arrive, so bursts have varying sizes.
 #[test]
 fn probe_matches_testpmd_on_virtio_card() {
     if !is_here("probe_matches_testpmd_on_virtio_card") {
@@ -124,7 +124,7 @@ fn probe_matches_testpmd_on_virtio_card() {
         }
         assert_eq!(counted.bytes_sized, 64 * counted.packets_sized, "haul sends 64 B packets");
     }
-    // The counts also agree with the packets that haul put into the ring and found there.
+    // The counts also agree with the packets that haul put into the rings and found there.
     let received = histogram(&mut telemetry, "0,0,rx").packets;
     let sent = ask(&mut telemetry, "/ethdev/stats,0")["opackets"].as_u64().unwrap();
     drop(testpmd);
@@ -166,7 +166,8 @@ fn exact_probe_adds_size_of_every_packet() {
     if !is_here("exact_probe_adds_size_of_every_packet") {
         return;
     }
-    // More sizes than fit into one answer, so that the answer has several pages of one moment.
+    // There are more sizes than fit into one answer, so the answer has several pages of one
+    // moment.
     let mut testpmd = Testpmd::start(&["-l0-1", "--vdev=net_null0"], &["--burst=1"]);
     let mut telemetry = testpmd.telemetry();
     assert_eq!(ask(&mut telemetry, "/haul/burst/attach,0,exact")["queues"], 2);
@@ -274,7 +275,7 @@ fn probe_follows_ports_that_stop_and_return() {
         }
         assert_eq!(histogram(&mut telemetry, "0,0,rx").polls, polls, "round {round}");
     }
-    // Unplugged: the queue is gone, and the other port stays attached.
+    // The port is unplugged: its queue is gone, and the other port stays attached.
     for line in ["port stop 0", "port close 0", "device detach net_null0"] {
         testpmd.say(line);
     }
@@ -282,7 +283,7 @@ fn probe_follows_ports_that_stop_and_return() {
     assert_eq!(listed["queues"], serde_json::json!(["1,0,rx", "1,0,tx"]), "{listed}");
     let answer = ask(&mut telemetry, "/haul/burst/histogram,0,0,rx");
     assert!(answer["error"].as_str().is_some_and(|text| text.contains("not attached")), "{answer}");
-    // Plugged in again with the same number: it is not counted before it is attached.
+    // The port is plugged in again with the same number: it is not counted before it is attached.
     for line in ["port attach net_null0", "port start 0"] {
         testpmd.say(line);
     }
@@ -354,7 +355,7 @@ fn attached_probe_costs_little_per_burst() {
         })
         .collect();
     let median = haul_model::statistics::median(&ratios).unwrap();
-    // For bursts of 32 packets the cost is below the noise. A lock, a read of the clock for each
+    // For bursts of 32 packets the cost is below the noise. A lock, a read of the clock per
     // burst, or counters that two threads share would cost far more.
     assert!(median > 0.8, "packets a second, attached over detached: {ratios:.3?}");
 }

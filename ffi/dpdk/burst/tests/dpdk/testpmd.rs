@@ -1,4 +1,4 @@
-//! Debian's testpmd with the probe, its prompt and its telemetry.
+//! Debian's testpmd with the probe, and testpmd's prompt and telemetry.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use haul::telemetry::{Telemetry, Wish};
 use serde_json::Value;
 
-/// Longer than any step of these tests takes on a busy machine.
+/// A time limit that is longer than any step of these tests takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PROMPT: &str = "testpmd> ";
 
@@ -90,7 +90,7 @@ impl Testpmd {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("haul-burst-{}-{number}", std::process::id());
-        // Buffered by lines, so that earlier output comes before the prompt.
+        // Output is buffered by lines, so that earlier output arrives before the prompt.
         let mut command = Command::new("stdbuf");
         command.args(["-oL", "dpdk-testpmd"]).args([
             "--no-pci",
@@ -159,7 +159,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// The counters of a queue: `0,0,rx`.
+/// The counters of a queue, which is given like `0,0,rx`.
 pub(crate) fn histogram(telemetry: &mut Telemetry, queue: &str) -> Histogram {
     let command = format!("/haul/burst/histogram,{queue}");
     let answer = telemetry.ask(&command).expect("an answer");
@@ -188,7 +188,7 @@ fn numbers(value: &Value) -> Vec<u64> {
 }
 
 /// Testpmd's own statistics (`set record-burst-stats on`) of one stream and direction: the number
-/// of bursts, and the percentage of each size that it prints.
+/// of bursts, and the percentage of each size that testpmd prints.
 pub(crate) fn own_statistics(text: &str, direction: &str) -> (u64, Vec<(u64, u64)>) {
     let line = text
         .lines()

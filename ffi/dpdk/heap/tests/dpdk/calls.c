@@ -115,7 +115,7 @@ static void external_heap(void)
 	CHECK(rte_malloc_validate(block, &usable) == 0 && usable >= 3000);
 	block = rte_realloc_socket(block, 6000, 128, socket);
 	CHECK(block >= (unsigned char *)area && block < (unsigned char *)area + bytes);
-	/* From the external heap to a native one, and back. */
+	/* Moves the block from the external heap to a native one, and back. */
 	memset(block, 7, 6000);
 	block = rte_realloc_socket(block, 7000, 4096, rte_socket_id_by_idx(0));
 	CHECK(block < (unsigned char *)area || block >= (unsigned char *)area + bytes);
@@ -200,7 +200,7 @@ static void memory_used_before(void)
 	}
 	for (int i = 0; i < 8; i++)
 		rte_free(some[i]);
-	/* More than DPDK has without the memory of the small blocks. */
+	/* The request exceeds DPDK's memory without that of the small blocks. */
 	unsigned char *most = rte_malloc("most", (size_t)600 << 20, 0);
 
 	CHECK(most != NULL);
@@ -283,7 +283,7 @@ static void idle_memory(void)
 	rte_free(large);
 }
 
-/* The bytes that DPDK itself has allocated, which its dump prints first. */
+/* The number of bytes that DPDK itself has allocated. DPDK's dump prints it first. */
 static size_t dpdk_allocated(void)
 {
 	static const char title[] = "Alloc_size:";
@@ -335,7 +335,7 @@ static void idle_pages(void)
 	CHECK(dpdk_allocated() + GONE <= allocated);
 }
 
-/* Misuse that corrupts DPDK's own heap, but not the drop-in's. */
+/* Makes the misuse that corrupts DPDK's own heap, but not the drop-in's heaps. */
 static void misuse(void)
 {
 	unsigned char *block = rte_malloc("misuse", 100, 0);

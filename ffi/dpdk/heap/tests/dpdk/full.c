@@ -2,8 +2,8 @@
  *
  *   full EAL-OPTIONS
  *
- * Without memory it makes 5,000 more requests. Prints "blocks" with the number of blocks of the first time,
- * "again" with that of the second, and "used" with the seconds of processor time of both. */
+ * When memory is exhausted, it makes 5,000 more requests. Prints "blocks" with the number of blocks of the
+ * first time, "again" with that of the second time, and "used" with the seconds of processor time of both. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static size_t fill(void)
 		*(uint64_t *)blocks[count] = count + 1;
 		count++;
 	}
-	/* A program at its limit continues to ask. */
+	/* A program that has exhausted its memory continues to request more. */
 	for (int i = 0; i < 5000; i++)
 		rte_free(rte_zmalloc("full", 64, 0));
 	for (size_t i = 0; i < count; i++) {

@@ -2,9 +2,8 @@
  *
  *   growth EAL-OPTIONS -- SIZE ALIGN ROUNDS COUNT
  *
- * Prints one line for each round with the nanoseconds for an allocation, then "footprint" with the bytes
- * that DPDK took for a byte of payload, then frees all and prints "freed" with the nanoseconds for a
- * free. */
+ * Prints one line per round with the nanoseconds per allocation, then "footprint" with the bytes that DPDK
+ * used per byte of payload, then frees all blocks and prints "freed" with the nanoseconds per free. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
-//! The machine's resources for the tests, and the skips without them.
+//! The machine's resources for the tests, and the skips if they are missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Pages of 2 MiB that a test run reserves: 1 GiB, which `memzone_autotest` and the growth of
-/// 100,000 blocks need without the drop-in.
+/// The number of pages of 2 MiB that a test run reserves: 1 GiB, which `memzone_autotest` and the
+/// growth of 100,000 blocks need without the drop-in.
 const HUGE_PAGES: u64 = 512;
 
 /// The memory that DPDK takes at its start, in MiB.
@@ -32,7 +32,7 @@ pub(crate) fn is_here(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The machine's memory for DPDK, reserved for one test.
+/// The machine's memory for DPDK while one test has it.
 pub(crate) struct Machine {
     /// The mount point of the huge pages; `None` without huge pages.
     pub(crate) huge_folder: Option<PathBuf>,
@@ -53,7 +53,8 @@ impl Machine {
         Some(Self { huge_folder, _pool: pool, _turn: turn })
     }
 
-    /// As [`Machine::take`], for a test that needs huge pages, as secondary processes do.
+    /// Like [`Machine::take`], for a test that needs huge pages, for example for secondary
+    /// processes.
     pub(crate) fn take_huge(what: &str) -> Option<Self> {
         let machine = Self::take(what)?;
         if machine.huge_folder.is_none() {
@@ -63,14 +64,14 @@ impl Machine {
         Some(machine)
     }
 
-    /// The options of every DPDK program: only named devices, huge pages if there are any, and its
-    /// own file prefix.
+    /// The options of every DPDK program: only named devices, huge pages if there are any, and a
+    /// separate file prefix.
     pub(crate) fn options(&self, cores: &str) -> Vec<String> {
         options(cores, self.huge_folder.as_deref())
     }
 
-    /// The same options, with all memory taken at the start: as much as a test needs, or the rest
-    /// of the pool if that is less.
+    /// The same options, but all memory is allocated at the start: as much as a test needs, or
+    /// the remainder of the pool if that is less.
     pub(crate) fn options_ahead(&self, cores: &str) -> Vec<String> {
         let mut options = self.options(cores);
         if self.huge_folder.is_some() {

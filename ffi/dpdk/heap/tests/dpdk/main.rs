@@ -1,6 +1,6 @@
 //! The drop-in under Debian's DPDK programs, compared with the same programs without it.
 //!
-//! - [`machine`]: huge pages, and the skips without them;
+//! - [`machine`]: huge pages, and the skips if they are missing;
 //! - [`program`]: programs, with the library preloaded and without.
 
 mod machine;
@@ -111,8 +111,8 @@ fn program_with_locked_memory_needs_as_much_as_without_drop_in() {
         testpmd.args(machine.options("0-1")).args(["--vdev=net_null0", "--vdev=net_null1"]);
         Cost::of(testpmd.args(["--", "-i", "--total-num-mbufs=8192"]), "quit\n")
     };
-    // In turns, and the best of each, because other work of the machine can only make either
-    // slower.
+    // The two variants are interleaved, and the best of each counts, because other work of the
+    // machine can only make a variant slower.
     let rounds: Vec<_> = (0..5).map(|_| [Preload::No, Preload::Yes].map(measure)).collect();
     let least = |side: usize, of: fn(&Cost) -> f64| {
         rounds.iter().map(|round| of(&round[side])).fold(f64::INFINITY, f64::min)
@@ -197,7 +197,8 @@ fn calls_behave_as_without_drop_in() {
     let Some(program) = compile(what, "calls") else {
         return;
     };
-    // Memory on demand, and all at the start, in which blocks begin anywhere in a page.
+    // Memory is allocated on demand, or all at the start. In the second case blocks begin
+    // anywhere in a page.
     let options = || machine.options("0-1");
     let runs = [
         (Preload::No, options(), ""),
@@ -292,19 +293,19 @@ fn allocation_time_does_not_grow() {
     };
     for size in ["64", "512", "4096", "8192"] {
         let mut growth = command(&program, Preload::Yes);
-        // All memory at the start, because the kernel's time for a page says nothing about the
-        // heap.
+        // All memory is allocated at the start, because the kernel's time for a page says nothing
+        // about the heap.
         growth.args(machine.options_ahead("0"));
         let Outcome { is_success, text } = run(growth.args(["--", size, size, "5", "2000"]), "");
         assert!(is_success && text.contains(SERVES), "{size}:\n{text}");
         let (first, last) = (figure(&text, "round 0"), figure(&text, "round 4"));
-        // Without the drop-in: 10,500 ns in the first round, 260,000 in the last one (4096@4096).
-        // With it: 50, and more on a busy machine.
+        // Without the drop-in, an allocation takes 10,500 ns in the first round and 260,000 in
+        // the last one (4096@4096). With the drop-in, it takes 50, and more on a busy machine.
         assert!(last < 20_000.0_f64.max(10.0 * first), "{size}: {first} ns, then {last} ns");
     }
 }
 
-/// Free pages in the pool beside those of another program.
+/// The number of pages in the pool that another program leaves free.
 const LEFT_PAGES: u64 = 128;
 
 #[test]
@@ -347,7 +348,8 @@ fn full_heap_refuses_quickly() {
     assert!(is_success && text.contains(SERVES), "{text}");
     let (blocks, again) = (figure(&text, "blocks"), figure(&text, "again"));
     assert!(blocks > 500_000.0 && again > 0.9 * blocks, "{text}");
-    // 0.8 s. When a full heap searched all of its slots at each request, it was 30 s or more.
+    // The usual time is 0.8 s. When a full heap searched all of its slots at each request, it was
+    // 30 s or more.
     assert!(figure(&text, "used") < 10.0, "{text}");
 }
 
@@ -387,8 +389,8 @@ fn processes_free_blocks_of_each_other() {
     }
 }
 
-/// Most blocks that DPDK itself allocates or frees when its processes come and go. The 2000
-/// exchanged blocks are more.
+/// The largest number of blocks that DPDK itself allocates or frees when its processes start and
+/// end. The 2000 exchanged blocks exceed it.
 const OWN_BLOCKS: u32 = 8;
 
 /// The number in "done 517".

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::machine::{is_here, skip};
 
-/// Longer than any program of these tests needs on a busy machine of two cores.
+/// A time limit that is longer than any program of these tests needs on a busy machine of two
+/// cores.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long one wait lasts. A wait never counts for longer, even if the tests and the programs were
@@ -17,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// then.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// The rest of [`PATIENCE`].
+/// The remainder of [`PATIENCE`].
 struct Patience {
     left: Duration,
     last: Instant,
@@ -28,7 +29,7 @@ impl Patience {
         Self { left: PATIENCE, last: Instant::now() }
     }
 
-    /// Subtracts the time since the last call. Returns whether some is left.
+    /// Subtracts the time since the last call. Returns whether some time is left.
     fn is_left(&mut self) -> bool {
         let now = Instant::now();
         self.left = self.left.saturating_sub((now - self.last).min(WAIT));
@@ -69,8 +70,8 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// Compiles one of the C programs beside this file. Without DPDK's headers, prints the skip and
-/// returns `None`.
+/// Compiles one of the C programs beside this file. If DPDK's headers are missing, prints the
+/// skip and returns `None`.
 pub(crate) fn compile(what: &str, name: &str) -> Option<PathBuf> {
     if !is_here("pkg-config") {
         skip(what, "no pkg-config on PATH", "apt-get install pkg-config");
@@ -149,8 +150,8 @@ impl Cost {
         // SAFETY: zero is a valid value of every field, and the call has written them.
         let usage = unsafe { usage.assume_init() };
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-        // Processor time, which includes the kernel's work to populate memory and excludes other
-        // programs.
+        // This is processor time, which includes the kernel's work to populate memory and
+        // excludes other programs.
         let seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
         Self { seconds, resident_kib: usage.ru_maxrss }
     }

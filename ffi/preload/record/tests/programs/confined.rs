@@ -1,4 +1,4 @@
-//! Programs that give up rights, and traces that are truncated: the recording continues if
+//! Programs that give up rights, and traces that are truncated. The recording continues if
 //! possible, and the program always continues.
 
 use std::process::Output;
@@ -139,7 +139,8 @@ fn program_survives_truncated_trace() {
     }
 }
 
-/// A program with a SIGBUS of its own: with the default action, or with a handler of either kind.
+/// A program that causes a SIGBUS itself, with the default action or with a handler of either
+/// kind.
 const OWN_FAULT: &str = r#"
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -224,7 +225,8 @@ fn full_disk_is_reported_once_for_all_processes() {
     let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(printed.lines().count(), 1, "{printed}");
     assert!(printed.contains("errno 28") && printed.contains("reported once"), "{printed}");
-    // Besides the file that filled it, the disk has only the file that records the report.
+    // In addition to the file that filled the disk, it contains only the file that records the
+    // report.
     let left = String::from_utf8_lossy(&output.stdout);
     let others: Vec<&str> = left.lines().filter(|name| *name != "full").collect();
     assert!(others.len() == 1 && others[0].starts_with(".haul_record."), "{left}");

@@ -1,4 +1,4 @@
-//! Programs that end abnormally: the trace has every event up to the last.
+//! Programs that end abnormally. The trace contains every event up to the last one.
 
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -47,7 +47,7 @@ fn trace_has_every_event_before_any_end() {
     }
 }
 
-/// Signals by number, as on every Linux.
+/// The numbers of signals, which are the same on every Linux.
 mod libc_signal {
     pub(super) const ABORT: i32 = 6;
     pub(super) const KILL: i32 = 9;

@@ -1,4 +1,4 @@
-//! Programs that fork or execute others: each process has a trace of its own.
+//! Programs that fork or execute other programs. Each process has a separate trace.
 
 use haul_model::trace::{Kind, Oddities};
 

@@ -33,7 +33,7 @@ impl Recording {
         command
     }
 
-    /// Every trace in the folder, by the time it began.
+    /// Every trace in the folder, in the order in which they began.
     pub(crate) fn traces(&self) -> Vec<Trace> {
         let entries = std::fs::read_dir(self.folder.path()).expect("the folder is ours");
         let paths = entries.map(|entry| entry.expect("the folder is ours").path());
@@ -96,7 +96,7 @@ pub(crate) fn skip(what: &str, why: &str, remedy: &str) {
     eprintln!("SKIPPED: {what}: {why}: {remedy}");
 }
 
-/// The release build, made once for this test, because users get a release build.
+/// The library's release build, made once for these tests, because users get a release build.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Names and folders to which no trace can be written: the program runs as without the recorder,
-//! and one line is printed.
+//! Names and folders to which no trace can be written. The program runs as it does without the
+//! recorder, and one line is printed.
 
 use std::process::Output;
 
@@ -52,7 +52,7 @@ fn limit_ends_trace_but_not_program() {
     let recording = Recording::new();
     let (_, printed) = ls(&recording, &[("HAUL_RECORD_LIMIT", "1000")]);
     assert!(printed.contains("HAUL_RECORD_LIMIT"), "{printed}");
-    // The kernel would end a program that writes beyond this limit, with SIGXFSZ.
+    // If a program writes beyond this limit, the kernel ends it with SIGXFSZ.
     let recording = Recording::new();
     let script = "ulimit -f 1 && exec ls /";
     let output = succeed(
@@ -71,7 +71,7 @@ fn existing_file_is_never_written() {
     let folder = recording.folder.path();
     let precious = folder.join("precious");
     std::fs::write(&precious, "precious").expect("the folder is ours");
-    // A name with only %p can be predicted; here a symbolic link with that name exists.
+    // A name that contains only %p can be predicted; here a symbolic link with that name exists.
     let name = folder.join("link");
     std::os::unix::fs::symlink(&precious, &name).expect("the folder is ours");
     let script = format!("HAUL_RECORD={} exec ls /", folder.join("t.%p").display());

@@ -57,7 +57,7 @@ fn long_trace_of_python_is_complete() {
     let script = "x = [bytes(1000 + i % 7) for i in range(20000)]; print(sum(map(len, x)))";
     let output = succeed(recording.command("python3").args(["-S", "-c", script]));
     assert_eq!(output.stdout, b"20059997\n");
-    // If python3 is a script that looks for an interpreter, there are several traces.
+    // If python3 is a script that searches for an interpreter, there are several traces.
     let traces = recording.traces().into_iter();
     let trace = traces.max_by_key(|trace| trace.history.peak_bytes).expect("a trace");
     let oddities = trace.history.oddities;
@@ -158,12 +158,12 @@ fn successive_threads_share_blocks() {
     assert_eq!(history.operations.iter().filter(is_one).count(), 5000);
     let entry = std::fs::read_dir(recording.folder.path()).expect("the folder is ours");
     let sizes = entry.map(|entry| entry.and_then(|entry| entry.metadata()).expect("ours").len());
-    // The file has a header and one or two blocks. A block for each of 5,000 threads would need 320
-    // MB.
+    // The file has a header and one or two blocks. One block for each of the 5,000 threads would
+    // need 320 MB.
     assert!(sizes.max().expect("a trace") < 4 << 20);
 }
 
-/// A library with the functions of DPDK's, and a program that uses it.
+/// A library with DPDK's functions, and a program that uses it.
 const DPDK_LIBRARY: &str = r#"
 #include <stddef.h>
 #include <string.h>
