@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 
-use haul_heap::{Heap, Node, Pages, Tag, Request};
+use haul_heap::{Heap, Node, Pages, Request, Tag};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
@@ -73,7 +73,9 @@ impl Victim {
             Step::WriteSmall { offset, word } => self.write(offset.into(), &word.to_le_bytes()),
             Step::Alloc { bytes, align_bits } => {
                 let bytes = bytes as usize % (4 << 20);
-                self.keep(self.heap.alloc(Request::new(bytes).aligned(1 << (align_bits % 23))).ok());
+                self.keep(
+                    self.heap.alloc(Request::new(bytes).aligned(1 << (align_bits % 23))).ok(),
+                );
             }
             Step::AllocSmall { bytes } => {
                 self.keep(self.heap.alloc(Request::new(bytes.into()).aligned(8)).ok());

@@ -6,7 +6,7 @@
 //! at all.
 //!
 //! ```no_run
-//! # mod haul { pub use haul_channel as channel; }
+//! # mod haul { pub mod channel { pub use haul_channel::*; } }
 //! use haul::channel::{Channel, Listener, Settings};
 //! # fn main() -> Result<(), haul::channel::Error> {
 //! // In B:

@@ -6,7 +6,7 @@
 //! use the file as its memory.
 //!
 //! ```
-//! # mod haul { pub use haul_forward as forward; }
+//! # mod haul { pub mod forward { pub use haul_forward::*; } }
 //! use haul::forward::{Burst, Null, Pool, Port};
 //! # fn main() -> Result<(), haul::forward::Error> {
 //! let mut pool = Pool::new(1024)?;

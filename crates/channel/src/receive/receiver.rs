@@ -64,7 +64,7 @@ impl Receiver {
     /// as before.
     ///
     /// ```
-    /// # mod haul { pub use haul_channel as channel; }
+    /// # mod haul { pub mod channel { pub use haul_channel::*; } }
     /// # use haul::channel::{Channel, Error, Settings, pair};
     /// # fn main() -> Result<(), Error> {
     /// # let trusting = Settings { trusts_peer: true, ..Settings::default() };

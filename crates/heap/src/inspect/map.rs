@@ -79,7 +79,7 @@ impl Heap {
     /// [`Heap::walk`]. No other call waits for it.
     ///
     /// ```
-    /// use haul_heap::inspect::SliceView;
+    /// use haul_heap::SliceView;
     /// use haul_heap::{Heap, Request};
     ///
     /// let heap = Heap::builder().limit(64 << 20).build()?;
