@@ -107,8 +107,8 @@ pub(crate) fn namespace(tables: &Tables, slot: u8) -> u8 {
     }
 }
 
-/// Whether the process that `word`, an earlier value of the record's word, names still runs, as
-/// far as a process in `namespace` can see. A few system calls.
+/// Whether the process of a record still runs, as far as a process in `namespace` can see. `word`
+/// is the record's word as it was read, and names that process. A few system calls.
 pub(crate) fn life(record: &ProcessRecord, word: ProcessWord, namespace: u8) -> Life {
     let is_here = |other| namespace != 0 && other == namespace;
     match word.decode() {

@@ -168,8 +168,8 @@ impl<'a> Keeper<'a> {
         let (crowd, mut wait) = (&self.memory.crowd, Wait::default());
         let _building = loop {
             let building = crowd.enter(class);
-            // Needed even with the right to build: the last builder may have finished since the
-            // previous check.
+            // Checked even with the right to build, because the last builder may have finished
+            // since the previous check.
             if let Some(head) = self.adopt(class)
                 && self.fill_from(head, class, wanted) > 0
             {

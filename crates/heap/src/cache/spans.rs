@@ -361,7 +361,7 @@ mod tests {
                 unsafe { heap.free(block) }.unwrap();
                 let keeper = heap.keeper(1).unwrap();
                 let class = class::of(size, 64).unwrap();
-                // A wrong count, as two threads cause that store their counts at once.
+                // A wrong count, like that of two threads that stored their counts at once.
                 let count = keeper.free_slots(head, class);
                 count.store(count.load(Relaxed).wrapping_add_signed(error), Relaxed);
                 keeper.flush_all();

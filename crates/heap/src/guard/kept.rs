@@ -9,7 +9,7 @@ use crate::sync::{
 pub use crate::sys::signal::Action;
 use crate::sys::signal::{DEFAULT, flag};
 
-/// Actions that one level keeps at once. A reader fails only if the program sets so many others
+/// Actions that one level keeps at once. A reader retries only if the program sets so many others
 /// while it reads.
 const TURNS: usize = 4;
 

@@ -244,8 +244,8 @@ impl Heap {
         let Some(slot) = self.slot_at(offset) else {
             return self.free_other(block);
         };
-        // With several nodes, `bin_slots` is 0, so that one comparison also checks for a full
-        // bin.
+        // With several nodes, `bin_slots` is 0, so that one comparison checks for that and for a
+        // full bin.
         if self.add(self.entry(0), &slot, slot.grid.bin_slots) {
             return Ok(());
         }

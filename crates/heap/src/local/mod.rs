@@ -61,7 +61,8 @@ const CALLS_BETWEEN: u32 = 1024;
 /// from the lowest on, so a higher number means that the process has many threads.
 const FULL_CACHES_MIN: usize = 64;
 
-/// Threads per CPU that have full caches, if that is more than [`FULL_CACHES_MIN`] in total.
+/// Threads per CPU that have full caches, if these are more than [`FULL_CACHES_MIN`] in total.
+/// More threads do not run at once.
 const FULL_CACHES_PER_CPU: usize = 4;
 
 /// If upkeep checks for ended threads, a thread that registers does not check, as long as this

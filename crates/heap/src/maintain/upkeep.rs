@@ -240,8 +240,8 @@ impl Upkeep<'_> {
         self.memory().bring(&tables.slices()[slices_of(page)]);
         for order in 0..ORDERS {
             let (first, counts) = (slices_of(page).start >> order, tables.span_free(order));
-            // A page of counts serves a group of data pages. The kernel maps it for the first
-            // data page of the group before.
+            // A page of counts serves a group of data pages. The kernel maps it when the first
+            // data page of the group before is touched.
             if first.is_multiple_of(COUNTS) && slices_of(page).start == first << order {
                 self.memory().bring(&counts[first..(first + 2 * COUNTS).min(counts.len())]);
             }

@@ -81,7 +81,7 @@ struct Patience {
 
 impl Patience {
     /// Waits a moment. Returns false if the wait has reached its limit, or if no other thread
-    /// does that work.
+    /// does the awaited work.
     fn poll(&mut self, is_worked_on: impl Fn() -> bool) -> bool {
         self.polls += 1;
         if self.polls.is_multiple_of(POLLS_PER_CHECK) {

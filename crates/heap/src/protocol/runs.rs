@@ -123,7 +123,7 @@ impl PageFree {
 pub(crate) struct Wanted {
     pub(crate) count: usize,
     pub(crate) align: usize,
-    /// The slices of the node to search are `from..end`, both multiples of a page.
+    /// The slices of the node to search are `from..end`; both are multiples of a page's slices.
     pub(crate) from: usize,
     pub(crate) end: usize,
     /// How many pages that have a run of `count` slices, but none at a multiple of `align`, are

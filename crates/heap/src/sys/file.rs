@@ -235,8 +235,8 @@ pub(crate) fn duplicate(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 /// may have closed, but to which it and its libraries may still write.
 const FIRST_NUMBER: i32 = 3;
 
-/// Moves a file to a descriptor above the standard streams. No system call unless its descriptor
-/// is one of theirs.
+/// Moves a file to a descriptor above the standard streams. No system call if its descriptor is
+/// above them already.
 fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
     match file.as_raw_fd() < FIRST_NUMBER {
         true => duplicate(file.as_fd()),

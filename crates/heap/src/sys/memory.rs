@@ -233,7 +233,8 @@ pub(crate) unsafe fn put_spare(
 ) -> Result<(), Errno> {
     let (none, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED);
     // Replaced in one call, because a part of a huge page cannot be replaced. The mapping is not
-    // writable, so no limit refuses it. SAFETY: the caller's promise.
+    // writable, so no limit refuses it.
+    // SAFETY: the caller's promise.
     unsafe {
         mm::mmap_anonymous(address as *mut c_void, bytes, none, flags | MapFlags::NORESERVE)
     }?;

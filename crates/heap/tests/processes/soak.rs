@@ -98,8 +98,8 @@ impl Parcel {
 
     /// Whether the first `size` bytes are what the block was filled with.
     fn assert_is_whole(&self, size: usize, mark: u8) {
-        // SAFETY: the caller knows that the block has this many bytes and that no process writes
-        // to them.
+        // SAFETY: the caller knows that the block has this many bytes and that no other code
+        // writes to them.
         let bytes = unsafe { std::slice::from_raw_parts(self.0.as_ptr(), size) };
         assert!(bytes[HEAD..].iter().all(|byte| *byte == mark), "a block of {size} bytes");
     }
