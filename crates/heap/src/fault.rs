@@ -28,7 +28,7 @@ pub enum AllocError {
 }
 
 impl AllocError {
-    /// By number.
+    /// All errors, by number.
     pub(crate) const ALL: [Self; 7] = [
         Self::TooLarge,
         Self::BadAlign,

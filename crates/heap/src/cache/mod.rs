@@ -42,7 +42,7 @@ const EMPTY_SLICES_KEPT: u32 = 4;
 /// refill would search a span for a handful.
 const WORTH: u32 = 16;
 
-/// The fewest slots that a refill takes, if the span has so many. Without this minimum the
+/// The fewest slots that a refill takes, if the span has that many. Without this minimum the
 /// largest classes, whose bins hold four slots, would need a refill for every second block. The
 /// first free gives back the slots beyond the bin's capacity.
 const REFILL_MIN: u32 = 16;
@@ -55,7 +55,7 @@ const FRUGAL_BYTES: u32 = 16 << 10;
 const FRUGAL_SLOTS_MIN: u32 = 1;
 
 /// Spans that a refill searches without success before it builds a new one. The refill corrects
-/// the count of each, so it meets so many only while a peer corrupts the counts.
+/// the count of each, so it meets this many such spans only while a peer corrupts the counts.
 const SPANS_TRIED: usize = 1000;
 
 /// Records whose pages the kernel maps before threads claim the records: one for the upkeep's
@@ -141,7 +141,7 @@ pub(crate) fn bring_next(memory: &Memory) {
 }
 
 impl<'a> Keeper<'a> {
-    /// Puts at least one slot of `class` into its bin, half a bin's worth if there are so many.
+    /// Puts at least one slot of `class` into its bin, half a bin's worth if that many are free.
     pub(crate) fn refill(&self, class: usize) -> Result<(), AllocError> {
         let bin = &self.record.bins[class];
         if bin.count.load(Relaxed) as usize > BIN_SLOTS_MAX {

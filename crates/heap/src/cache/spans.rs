@@ -1,5 +1,5 @@
-//! How a cache finds a span to take slots of a class from: one that is partly free, else a new one.
-//! And how a span is kept or taken apart when all its slots are free.
+//! How a cache finds a span to take slots of a class from: one that is partly free, else a new
+//! one; and how a span is kept or taken apart when all its slots are free.
 
 use core::ops::Range;
 

@@ -9,8 +9,8 @@ use crate::sync::{
 pub use crate::sys::signal::Action;
 use crate::sys::signal::{DEFAULT, flag};
 
-/// Actions that one level keeps at once. A reader retries only if the program sets so many others
-/// while it reads.
+/// Actions that one level keeps at once. A reader retries only if the program sets this many
+/// others while it reads.
 const TURNS: usize = 4;
 
 /// The action to which one of the guard's handlers passes a signal on.

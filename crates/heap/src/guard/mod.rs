@@ -46,7 +46,7 @@ use table::Mapped;
 const LEVELS_MAX: usize = 16;
 
 /// The most pages of a mapping that are replaced one by one, so that its intact pages stay. After
-/// so many, the whole mapping is replaced, because a process has a limited number of mappings
+/// that many, the whole mapping is replaced, because a process has a limited number of mappings
 /// (`vm.max_map_count`, 65,530).
 const PAGES_MAX: u32 = 256;
 

@@ -7,10 +7,11 @@
 //!        word says live? store "cached by me"; push
 //! ```
 //!
-//! No atomic read-modify-write, no system call, no division, and up to 8 KiB no cache line that
-//! another thread's spans share. A value from metadata that other processes can write is checked
-//! before it is used as an index: a unit against the number of units, a count against the size of a
-//! bin. A class has six bits, and its table has 64 entries.
+//! These paths need no atomic read-modify-write, no system call and no division, and for blocks
+//! of up to 8 KiB no cache line that another thread's spans share. A value from metadata that
+//! other processes can write is checked before it is used as an index: a unit against the number
+//! of units, a count against the size of a bin. A class needs no check, because it has six bits
+//! and its table has 64 entries.
 //!
 //! - `find`: lookup of a pointer;
 //! - `debug`: fences, cookies and quarantine;

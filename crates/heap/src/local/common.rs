@@ -12,7 +12,8 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Common caches of a process on each node: so many threads can allocate at once, on as many CPUs.
+/// The number of common caches of a process on each node. As many threads can allocate at once,
+/// on as many CPUs.
 pub(crate) const COMMONS: usize = 64;
 
 /// How often a common cache without a record is skipped before a record is requested for it

@@ -68,7 +68,7 @@ const PAUSES: usize = 1000;
 /// many threads would open a page. Some of these pages may belong to threads that died meanwhile.
 const BUSY_MAX: usize = 4;
 
-/// After so many polls, the waiter checks whether another thread still works on the page. Two
+/// Polls after which the waiter checks whether another thread still works on the page. Two
 /// negative checks in a row end the wait. Each poll yields the processor, which can take long.
 const POLLS_PER_CHECK: usize = 32;
 

@@ -287,7 +287,7 @@ mod deaths {
     #[cfg(feature = "steps")]
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    /// By so many steps each turn dies later than the turn before.
+    /// Each turn dies this many steps later than the previous turn.
     #[cfg(feature = "steps")]
     const STRIDE: u64 = 7;
 
