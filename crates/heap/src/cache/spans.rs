@@ -15,9 +15,8 @@ use crate::protocol::step::step;
 use crate::sync::Ordering::Relaxed;
 
 /// The fewest slices of a span for which a page without memory is claimed as a whole, with its
-/// remaining slices ahead. It is a quarter of a page, which the spans of the classes from 40 KiB
-/// on have, and those of 20 and 24 KiB. A thread that uses only smaller blocks holds nothing
-/// ahead.
+/// remaining slices ahead. It is a quarter of a page, as in the classes from 40 KiB on and those
+/// of 20 and 24 KiB. A thread that uses only smaller blocks holds nothing ahead.
 const AHEAD_SLICES_MIN: usize = PAGE_SLICES / 4;
 
 impl Keeper<'_> {

@@ -7,11 +7,10 @@
 //!        word says live? store "cached by me"; push
 //! ```
 //!
-//! These paths need no atomic read-modify-write, no system call and no division, and for blocks
-//! of up to 8 KiB no cache line that another thread's spans share. A value from metadata that
-//! other processes can write is checked before it is used as an index: a unit against the number
-//! of units, a count against the size of a bin. A class needs no check, because it has six bits
-//! and its table has 64 entries.
+//! They need no atomic read-modify-write, no system call, no division, and for up to 8 KiB no
+//! cache line that another thread's spans share. A value from metadata that other processes can
+//! write is checked before its use as an index: a unit against the number of units, a count
+//! against the bin's size. A class has six bits, and its table 64 entries.
 //!
 //! - `find`: lookup of a pointer;
 //! - `debug`: fences, cookies and quarantine;
@@ -104,10 +103,9 @@ impl Grids {
 struct Grid {
     /// The slot words of the class's shift: one for each granule, a power of two of units.
     words: *const AtomicU16,
-    /// 2^32 divided by the units of a granule. The product of an offset in units and this value
-    /// contains the index of a word in its upper half and the remainder in its lower 32 bits.
-    /// This is cheaper than a shift by a register and a test (Intel: two of six instructions
-    /// fewer).
+    /// 2^32 divided by the units of a granule. The product of this and an offset in units
+    /// contains the index of a word in its upper half and the remainder in the lower half. This
+    /// is cheaper than a shift by a register and a test (Intel: two of six instructions fewer).
     inverse: u64,
     /// A block of any class that begins at a unit in `safe_start..safe_end` lies wholly in the
     /// usable range. For any other block, the slices are checked.
@@ -245,8 +243,7 @@ impl Heap {
         let Some(slot) = self.slot_at(offset) else {
             return self.free_other(block);
         };
-        // With several nodes, `bin_slots` is 0, so that one comparison checks for that and for a
-        // full bin.
+        // One comparison checks for several nodes, where `bin_slots` is 0, and for a full bin.
         if self.add(self.entry(0), &slot, slot.grid.bin_slots) {
             return Ok(());
         }
@@ -358,8 +355,7 @@ impl Heap {
         // SAFETY: the grids, one for each form, lie in front of the entries, and a form counts
         // their bytes.
         let grid = unsafe { self.directory_start.byte_offset(from_entries) };
-        // SAFETY: the address is that of one of `self`'s grids, as just said, which nothing
-        // writes.
+        // SAFETY: the address of one of `self`'s grids, as just said, which nothing writes.
         unsafe { &*grid.cast() }
     }
 
