@@ -7,9 +7,9 @@
 //!        word says live? store "cached by me"; push
 //! ```
 //!
-//! They need no atomic read-modify-write, no system call, no division, and for up to 8 KiB no
-//! cache line that another thread's spans share. A value from metadata that other processes can
-//! write is checked before its use as an index: a unit against the number of units, a count
+//! Both paths need no atomic read-modify-write, no system call, no division, and for up to 8 KiB
+//! no cache line that another thread's spans share. A value from metadata that other processes
+//! can write is checked before its use as an index: a unit against the number of units, a count
 //! against the bin's size. A class has six bits, and its table 64 entries.
 //!
 //! - `find`: lookup of a pointer;
