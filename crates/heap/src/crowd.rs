@@ -13,13 +13,15 @@ use crate::sys;
 /// up the others.
 const BUILDERS_MAX: u32 = 2;
 
-/// The longest pause of a waiting thread, as a power of two of [`sys::pause`]'s: 6.4 ms. When each
-/// of 2,000 threads polled ten times a millisecond, the polls used the CPU time of the builders.
+/// The binary logarithm of the longest pause of a waiting thread, in units of [`sys::pause`]: 6.4
+/// ms. When each of 2,000 threads polled ten times a millisecond, the polls used the CPU time of
+/// the builders.
 const PAUSE_LOG2_MAX: u32 = 6;
 
-/// Pauses after which a waiting thread builds itself if no thread has built a span meanwhile: ten
-/// seconds. The builders are running threads of this process, so this limit matters only if one is
-/// stopped, by a debugger for example. One second was too short for two CPUs with 6,000 threads.
+/// Pauses after which a waiting thread builds a span if no other thread has built one meanwhile:
+/// ten seconds. The builders are running threads of this process, so this limit matters only if
+/// one is stopped, by a debugger for example. One second was too short for two CPUs with 6,000
+/// threads.
 const PAUSES: u32 = 1600;
 
 /// The builders of one class.

@@ -5,7 +5,7 @@ use core::fmt;
 use crate::sys::limit::{self, Resource};
 use crate::sys::{Errno, machine};
 
-/// The most bytes of a heap's name: it must fit a file name with haul's prefix.
+/// The most bytes of a heap's name: with haul's prefix it must fit a file name.
 pub const NAME_BYTES_MAX: usize = 64;
 
 /// The name of a shared heap: 1 to 64 letters, digits, dots, hyphens and underscores. It does not
@@ -84,7 +84,7 @@ pub enum Attempt {
     CreateFile,
     /// Opening the file of a named heap.
     OpenFile,
-    /// Opening the second file of a heap, whose memory is huge pages.
+    /// Opening a heap's second file, whose memory consists of huge pages.
     OpenHugeFile,
     /// Inspecting an open file.
     InspectFile,
@@ -138,8 +138,8 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The limit that `bytes` more would exceed, given the error of the system; `None` if no limit
-    /// explains it.
+    /// The limit that `bytes` more would exceed, judging by the system's error; `None` if no
+    /// limit explains it.
     fn behind(bytes: u64, errno: Errno) -> Option<Self> {
         let is_limited = |limit| limit != u64::MAX;
         let of = |resource| Some(limit::of(resource)).filter(|limit| is_limited(*limit));
@@ -261,7 +261,7 @@ pub enum Error {
     Truncated {
         /// Its size in bytes.
         bytes: u64,
-        /// The size that its header requires, or that a header needs.
+        /// The size that its header requires, or the size of a header.
         needed: u64,
     },
     /// A field of the header is invalid.
@@ -273,9 +273,9 @@ pub enum Error {
         /// The expected value, or the largest one allowed.
         expected: u64,
     },
-    /// The creator of the heap has not finished, or died before.
+    /// The creator of the heap has not finished it, or died before it finished.
     Unfinished,
-    /// A live process holds every process slot.
+    /// Live processes hold all process slots.
     TooManyProcesses {
         /// The number of process slots.
         most: u32,

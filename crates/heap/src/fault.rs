@@ -28,7 +28,7 @@ pub enum AllocError {
 }
 
 impl AllocError {
-    /// By number.
+    /// All errors, by number.
     pub(crate) const ALL: [Self; 7] = [
         Self::TooLarge,
         Self::BadAlign,
@@ -99,7 +99,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The fault in a word, as reports spell it.
+    /// The name of the fault in reports, one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Double => "double",
@@ -111,8 +111,8 @@ impl Fault {
     }
 }
 
-/// A pointer that does not name a live block of the heap, or a block that was written past its end.
-/// The heap is unchanged when it is returned.
+/// A pointer that does not name a live block of the heap, or a block that was written past its
+/// end. The heap is unchanged when this error is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Misuse {
@@ -120,7 +120,8 @@ pub struct Misuse {
     pub fault: Fault,
     /// The address that was passed in.
     pub address: usize,
-    /// Bytes of a block in the span that it points into; `None` if it points into no span.
+    /// Bytes per block in the span that the address points into; `None` if it points into no
+    /// span.
     pub class_bytes: Option<usize>,
     /// The owner of the block.
     pub owner: Owner,

@@ -56,14 +56,14 @@ impl Global {
             return None;
         }
         let heap = INSTANCE.heap.get();
-        // SAFETY: ready, so it was written and is written no more.
+        // SAFETY: the state is ready, so the heap was written and is not written again.
         let heap = unsafe { &*heap };
         // SAFETY: as above.
         Some(unsafe { heap.assume_init_ref() })
     }
 }
 
-/// Builds the heap, or waits while another thread does: some twenty system calls.
+/// Builds the heap, or waits while another thread builds it. About twenty system calls.
 #[cold]
 fn build() -> bool {
     let mine = BUILDING + u64::from(sys::process::own_pid());
@@ -72,9 +72,9 @@ fn build() -> bool {
         match state {
             READY => return true,
             FAILED => return false,
-            // Another thread of this process.
+            // Another thread of this process builds it.
             state if state == mine => sys::yield_now(),
-            // No thread, or a thread of the parent that was building at the fork.
+            // No thread builds it, or only a thread of the parent did when the parent forked.
             state => {
                 let order = (Ordering::Acquire, Ordering::Relaxed);
                 if INSTANCE.state.compare_exchange(state, mine, order.0, order.1).is_ok() {
@@ -90,7 +90,7 @@ fn build_here() -> bool {
     let is_built = heap.is_ok();
     if let Ok(heap) = heap {
         let target = INSTANCE.heap.get();
-        // SAFETY: this thread moved the state to building, so it alone has access.
+        // SAFETY: this thread moved the state to building, so no other thread has access.
         unsafe { target.write(MaybeUninit::new(heap)) };
     }
     INSTANCE.state.store(if is_built { READY } else { FAILED }, Ordering::Release);
@@ -125,7 +125,7 @@ unsafe impl GlobalAlloc for Global {
         let (Some(heap), Some(block)) = (Self::heap(), NonNull::new(block)) else {
             return ptr::null_mut();
         };
-        // SAFETY: the caller owns the block, and uses only what is returned if that is a block.
+        // SAFETY: the caller owns the block and, if a block is returned, uses only that one.
         let block = unsafe { heap.realloc(block, size, layout.align()) };
         block.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
@@ -136,9 +136,9 @@ unsafe impl GlobalAlloc for Global {
 /// a safe collection's memory, so every allocation fails. Use [`Heap::alloc`] for blocks of a
 /// shared heap.
 #[cfg(feature = "allocator-api2")]
-// SAFETY: a block is written by its owner alone, and stays where it is and valid until it is freed,
-// also when the reference is copied; every copy of a reference to one heap can free what another
-// allocated.
+// SAFETY: a block is written by its owner alone, and stays in place and valid until it is freed,
+// even if the reference is copied; every copy of a reference to one heap can free blocks that
+// another copy allocated.
 unsafe impl allocator_api2::alloc::Allocator for &Heap {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, allocator_api2::alloc::AllocError> {
         if self.memory.region.is_shared() {

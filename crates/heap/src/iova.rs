@@ -47,12 +47,12 @@ impl Iova {
     }
 }
 
-/// Blocks that are tried until one is contiguous.
+/// The most blocks that are tried to find a contiguous one.
 const TRIES: usize = 16;
 
 impl Heap {
-    /// The address of a byte of the heap for devices, with its kind. Three system calls, or one
-    /// call of the caller's own memory provider.
+    /// The device address of a byte of the heap, with its kind. Three system calls, or one call
+    /// of the caller's own memory provider.
     ///
     /// ```
     /// use haul_heap::{Heap, Iova, Request};
@@ -79,7 +79,7 @@ impl Heap {
     }
 
     /// How many bytes from `pointer` on, at most `limit`, are contiguous in device addresses too.
-    /// Three system calls for each 4 KiB, or each 2 MiB of memory from the pool.
+    /// Three system calls per 4 KiB, or per 2 MiB of memory from the pool.
     pub fn contiguous(&self, pointer: NonNull<u8>, limit: usize) -> usize {
         let first = self.iova(pointer);
         let mut length = 0;
@@ -99,10 +99,12 @@ impl Heap {
     }
 
     /// Allocates a block whose device addresses follow each other. Any block of up to 2 MiB from
-    /// the pool, or with virtual addresses, qualifies. Otherwise several blocks are tried.
+    /// the pool qualifies, and so does any block with virtual addresses. Otherwise several blocks
+    /// are tried.
     ///
     /// # Errors
-    /// As [`Heap::alloc`]; [`AllocError::Exhausted`] if none of the blocks tried is contiguous.
+    /// Those of [`Heap::alloc`]; [`AllocError::Exhausted`] if none of the blocks tried is
+    /// contiguous.
     pub fn alloc_contiguous(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
         let size = request.size;
         let mut tried: [Option<NonNull<u8>>; TRIES] = [None; TRIES];
@@ -123,7 +125,7 @@ impl Heap {
             *slot = Some(block);
         }
         for block in tried.into_iter().flatten() {
-            // SAFETY: allocated above and not handed out. It cannot fail for a live block.
+            // SAFETY: allocated above and not handed out. A free of a live block cannot fail.
             let _ = unsafe { self.free(block) };
         }
         result

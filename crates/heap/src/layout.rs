@@ -33,11 +33,11 @@ pub(crate) const NODES_MAX: usize = 8;
 /// Arrays of slot words: one for each shift from 6 (64 bytes) to 18 (256 KiB).
 pub(crate) const SHIFTS: usize = 13;
 
-/// The smallest shift: of a slot of one unit.
+/// The smallest shift: that of a one-unit slot.
 pub(crate) const SHIFT_MIN: u32 = UNIT.trailing_zeros();
 
-/// Lengths of runs of slices by which pages are found for spans. A span begins at a multiple of its
-/// length: 1, 2, 4, 8, 16, 32.
+/// The number of span lengths: 1, 2, 4, 8, 16 and 32 slices. A page for a span is found by the
+/// span's length. A span begins at a multiple of its length.
 pub(crate) const ORDERS: usize = 6;
 
 /// Bitmaps of pages: one for each order, and one of the pages that can be resident though they are
@@ -52,7 +52,7 @@ pub(crate) const HEADER_BYTES: usize = 4096;
 pub(crate) const NAMESPACES_AT: usize = HEADER_BYTES / 2;
 
 /// Bytes of the gap behind the header, which each process keeps inaccessible in its own mapping:
-/// see `region`. As long as the longest page that a kernel brings (64 KiB, on aarch64).
+/// see `region`. As long as the longest page that a kernel maps (64 KiB, on aarch64).
 pub(crate) const GAP_BYTES: usize = 64 << 10;
 
 /// Bytes of a process record.
@@ -61,9 +61,9 @@ pub(crate) const PROCESS_RECORD_BYTES: usize = 64;
 /// Offset of the further words in a process record, in bytes.
 pub(crate) const PROCESS_MORE_AT: usize = 16;
 
-/// Which of these words is the number of the descriptor under which the process has the heap's
-/// second file open, plus 1; 0 if it has none. An attaching process reads it from the file before
-/// the tables are mapped.
+/// Index of the further word that holds the process's descriptor number for the heap's second
+/// file, plus 1; the word is 0 if the process does not have that file open. An attaching process
+/// reads the word from the file before the tables are mapped.
 pub(crate) const POOL_FILE: usize = 2;
 
 /// Bytes of a tag's name: its length, then at most 31 bytes of text.
@@ -72,7 +72,7 @@ pub(crate) const TAG_BYTES: usize = 32;
 /// Bytes of a cache record: a kibibyte of state and hints, then a bin of 256 bytes for each class.
 pub(crate) const CACHE_RECORD_BYTES: usize = 1024 + 256 * CLASSES;
 
-/// Bytes of the hints of a node.
+/// Bytes of a node's hints.
 pub(crate) const NODE_BYTES: usize = 1024;
 
 /// Alignment of the tables, in bytes: a page of metadata.
@@ -84,12 +84,12 @@ pub(crate) const RESERVE: usize = TABLE_ALIGN;
 /// Offset of the gap in bytes, a multiple of every kernel's page size.
 pub(crate) const GAP_AT: usize = GAP_BYTES;
 
-/// Offset of a table of slot words in its page, in bytes. A free stores the block's slot word, and
-/// a slice word is loaded within a few instructions. If both have the same offset in their pages,
-/// the load waits for the store as if they had the same address ("4K aliasing"). The slice words of
-/// the first 8 MiB lie in the first KiB of a page, the bins of the smallest class in the second.
-/// With slot words from half a page on, an allocation and its free of 64 B on the first blocks of a
-/// heap need 6.3 ns instead of 7.5 (Zen 4).
+/// Offset of a table of slot words in its page, in bytes. A free stores the block's slot word,
+/// and a slice word is loaded within a few instructions. If both have the same offset in their
+/// pages, the load waits for the store as if they had the same address ("4K aliasing"). The slice
+/// words of the first 8 MiB lie in the first KiB of a page, the bins of the smallest class in the
+/// second. With slot words that begin at half a page, an allocation of 64 B among the first
+/// blocks of a heap and its free need 6.3 ns instead of 7.5 (Zen 4).
 const SLOTS_COLOUR: usize = TABLE_ALIGN / 2;
 
 /// The shape of a heap, fixed when it is created. The layout depends on it alone.
@@ -116,7 +116,7 @@ impl Geometry {
     }
 
     /// Cache records beyond [`Self::caches`]: one for each process and node. So a process always
-    /// has one for its threads without a record, even if other processes have all the others.
+    /// has one for its threads without a record, even if other processes hold all other records.
     pub(crate) const fn spare_caches(&self) -> u32 {
         PROCESSES_MAX * self.nodes
     }
@@ -161,11 +161,11 @@ impl Geometry {
 /// Offsets in bytes from the start of the metadata region to each of its tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Process records: [`PROCESSES_MAX`] of [`PROCESS_RECORD_BYTES`].
+    /// Process records: [`PROCESSES_MAX`] of [`PROCESS_RECORD_BYTES`] each.
     pub(crate) processes: usize,
-    /// Tag names: [`TAGS_MAX`] of [`TAG_BYTES`].
+    /// Tag names: [`TAGS_MAX`] of [`TAG_BYTES`] each.
     pub(crate) tags: usize,
-    /// Hints of the nodes: `nodes` of [`NODE_BYTES`].
+    /// The nodes' hints: [`NODE_BYTES`] per node.
     pub(crate) nodes: usize,
     /// Page words, `u64` each.
     pub(crate) pages: usize,
@@ -183,16 +183,17 @@ pub(crate) struct Layout {
     pub(crate) partial: usize,
     /// Slice words, `u64` each.
     pub(crate) slices: usize,
-    /// Free slots of each span, `u32` each, a hint. Spans of `2^order` slices have theirs in the
-    /// array of that order, at index head >> order. One array for each order, so that the few long
-    /// spans do not spread their counts over as much memory as short ones.
+    /// Hints: the number of free slots per span, `u32` each. The count of a span of `2^order`
+    /// slices is in the array of that order, at index head >> order. There is one array per
+    /// order, so that the few long spans do not spread their counts over as much memory as the
+    /// short ones.
     pub(crate) span_free: [usize; ORDERS],
-    /// Cache records: [`Geometry::cache_records`] of [`CACHE_RECORD_BYTES`]; record `i` is cache
-    /// `i + 1`.
+    /// Cache records: [`Geometry::cache_records`] of [`CACHE_RECORD_BYTES`] each; record `i` is
+    /// cache `i + 1`.
     pub(crate) caches: usize,
     /// Slot words, `u16` each: the array of shift `6 + i` at index `i`.
     pub(crate) slots: [usize; SHIFTS],
-    /// Which pieces of [`RESERVE`] bytes of the tables before this one have memory, a bit each.
+    /// A bit for each [`RESERVE`] bytes of the tables before this one: whether they have memory.
     /// Kept only for a heap in a file.
     pub(crate) reserved: usize,
     /// Bytes of the whole region.
@@ -351,7 +352,7 @@ mod tests {
         }
     }
 
-    /// At most a quarter of the data range, and all of it sparse.
+    /// The metadata uses at most a quarter of the data range, and all of it is sparse.
     #[test]
     fn metadata_is_a_fraction_of_the_data() {
         let geometry = SHAPES[1];

@@ -26,17 +26,17 @@
 //! 2. It looks up the thread's cache in its directory. There is none, so the call continues on the
 //!    slow path: `local` gives the thread a number, and `cache` claims a cache record for it with
 //!    one swap of its word.
-//! 3. The bin of the class is empty, so `cache` looks for slots: in the span of the last ones, else
-//!    by a bitmap in a span with free slots. It finds none and builds a span.
-//! 4. `memory` finds a page of 2 MiB with a free slice, the lowest there is. No page was used
-//!    before, so it moves the frontier by one page.
+//! 3. The bin of the class is empty, so `cache` searches for slots: in the span of the previous
+//!    ones, else in a span with free slots, found by a bitmap. It finds none and builds a span.
+//! 4. `memory` finds the lowest page of 2 MiB with a free slice. No page was used before, so it
+//!    moves the frontier by one page.
 //! 5. `slice` claims the slice: its word goes from free to claimed by this cache.
-//! 6. `region` gets memory for the page, between the page's words "mapping" and "ready". For
-//!    plain and transparent huge pages of a private heap, the first touch gets the memory.
+//! 6. `region` gets memory for the page, while the page's word goes from "mapping" to "ready".
+//!    For plain and transparent huge pages of a private heap, the first touch gets the memory.
 //! 7. The slice's word goes to run, then to span of the class. From now on its slots can be
 //!    claimed.
-//! 8. `slot` claims sixteen slots for the cache, by one swap of 16 bits each, into the bin. It
-//!    reads the span's word again and gives the slots back if the word changed.
+//! 8. `slot` claims sixteen slots for the cache, each by one swap of 16 bits, and they go into
+//!    the bin. The span's word is read again; if it changed, the slots are given back.
 //! 9. `heap` pops one from the bin, sees that its word says "cached by me", stores "live,
 //!    process, tag", and returns its address.
 //!

@@ -7,8 +7,8 @@
 //! process dies.
 //!
 //! A PID is valid in one PID namespace only, so the word also names the namespace. A process in
-//! another namespace counts as alive, because its death can be seen only from its own namespace. So
-//! does a process with an unknown namespace, for want of `/proc`.
+//! another namespace counts as alive, because its death can be seen only from its own namespace.
+//! So does a process whose namespace is unknown because `/proc` is missing.
 
 use crate::layout::POOL_FILE;
 use crate::protocol::record;
@@ -18,15 +18,16 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys::process::{self, Identity, Life};
 use crate::tables::{ProcessRecord, Tables};
 
-/// Index in a record's further words of the heir's PID; 0 if there is no heir.
+/// Index of the further word of a record that holds the heir's PID; the word is 0 if there is no
+/// heir.
 const HEIR: usize = 0;
 
-/// Index in a record's further words of the mark that a thread of the process reaps; 0 if none
-/// does.
+/// Index of the further word of a record that marks that a thread of the process is reaping; the
+/// word is 0 if none is.
 const REAPING: usize = 1;
 
-/// The slot of a process that finds all other slots taken and reaps dead processes to free one. The
-/// process leaves it again at once, so one such slot is enough.
+/// The slot of a process that finds all other slots taken and reaps dead processes to free one.
+/// The process leaves that slot again at once, so one such slot is enough.
 pub(crate) const VISITOR: u8 = PROCESSES_MAX as u8 - 1;
 
 /// A process and its PID namespace, for its record.
@@ -44,7 +45,8 @@ impl Member {
     }
 }
 
-/// This process's slot: the one that it has, else a free one. `None` if all are taken.
+/// Returns this process's slot: the one that it holds, else a free one, which it takes. `None` if
+/// all are taken.
 pub(crate) fn join(tables: &Tables) -> Option<u8> {
     let own = Member::own(tables);
     let records = &tables.processes()[..usize::from(VISITOR)];
@@ -59,8 +61,9 @@ pub(crate) fn join(tables: &Tables) -> Option<u8> {
     records.iter().position(|record| take(record, &own)).map(|slot| slot as u8)
 }
 
-/// Takes the visitor's slot, also from a visitor that died in it: when all other slots are taken
-/// too, no other process may be able to reap it. `None` if a live process has it or reaps it.
+/// Takes the visitor's slot, even from a visitor that died in it: if all other slots are taken
+/// too, there may be no process that can reap that visitor. `None` if a live process holds the
+/// slot or reaps its visitor.
 pub(crate) fn visit(tables: &Tables) -> Option<u8> {
     let own = Member::own(tables);
     let record = &tables.processes()[usize::from(VISITOR)];
@@ -76,7 +79,7 @@ pub(crate) fn visit(tables: &Tables) -> Option<u8> {
     (is_abandoned && take_over(record, word, &own)).then_some(VISITOR)
 }
 
-/// The mark that a thread of the process in `slot` reaps.
+/// The mark that a thread of the process in `slot` is reaping.
 pub(crate) fn reaping_mark(tables: &Tables, slot: u8) -> &AtomicU64 {
     &tables.processes()[usize::from(slot)].more[REAPING]
 }
@@ -104,8 +107,8 @@ pub(crate) fn namespace(tables: &Tables, slot: u8) -> u8 {
     }
 }
 
-/// Whether the process that a record named when `word` was read still runs, as far as a process in
-/// `namespace` can see. A few system calls.
+/// Whether the process of a record still runs, as far as a process in `namespace` can see. `word`
+/// is the record's word as it was read, and names that process. A few system calls.
 pub(crate) fn life(record: &ProcessRecord, word: ProcessWord, namespace: u8) -> Life {
     let is_here = |other| namespace != 0 && other == namespace;
     match word.decode() {
@@ -124,13 +127,15 @@ pub(crate) fn life(record: &ProcessRecord, word: ProcessWord, namespace: u8) -> 
     }
 }
 
-/// Names the process that inherits this one's blocks when it dies; 0 for none.
+/// Sets the PID of the heir, which inherits the blocks of the process in `slot` when that process
+/// dies; 0 for no heir.
 pub(crate) fn set_heir(tables: &Tables, slot: u8, pid: u32) {
     tables.processes()[usize::from(slot)].more[HEIR].store(pid.into(), Release);
 }
 
 /// Records the descriptor under which the process in `slot` has the heap's second file open, so
-/// that others can find it. Keeps an earlier entry if `is_shown` says that it is valid.
+/// that other processes can find the file. Keeps an earlier entry if `is_shown` says that it is
+/// valid.
 pub(crate) fn show_pool_file(
     tables: &Tables,
     slot: u8,
@@ -147,7 +152,7 @@ pub(crate) fn show_pool_file(
     }
 }
 
-/// Removes the record that the process in `slot` has the second file open under this number.
+/// Removes descriptor `number` of the second file from the record of the process in `slot`.
 pub(crate) fn hide_pool_file(tables: &Tables, slot: u8, number: u32) {
     let word = &tables.processes()[usize::from(slot)].more[POOL_FILE];
     // The entry of another attachment stays.

@@ -52,7 +52,7 @@ impl Request {
         self
     }
 
-    /// Sets the tag by which statistics count the block.
+    /// Sets the tag under which statistics count the block.
     #[inline(always)]
     pub const fn tagged(mut self, tag: Tag) -> Self {
         self.tag = tag;
@@ -88,8 +88,8 @@ impl Node {
     }
 }
 
-/// The purpose of a block; statistics count by it. [`Heap::tag`](crate::Heap::tag) gives the tag of
-/// a name.
+/// The purpose of a block; statistics count blocks per tag. [`Heap::tag`](crate::Heap::tag)
+/// returns the tag of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Tag(pub(crate) u8);
 
@@ -97,7 +97,7 @@ impl Tag {
     /// No tag.
     pub const NONE: Self = Self(0);
 
-    /// The tag of this number, as [`Tag::number`] returned it in any process of the heap.
+    /// The tag with this number, as [`Tag::number`] returned it in any process of the heap.
     pub const fn new(number: u8) -> Self {
         Self(number)
     }
@@ -114,7 +114,8 @@ impl Tag {
 pub struct Offset(u64);
 
 impl Offset {
-    /// An offset of so many bytes, as [`Offset::bytes`] returned it, perhaps in another process.
+    /// The offset of this many bytes, as [`Offset::bytes`] returned it, perhaps in another
+    /// process.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }

@@ -5,10 +5,10 @@ use crate::protocol::class::CLASSES;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::sys;
 
-/// Failed searches use at most this part of the time: one in twenty.
+/// Failed searches use at most one part in this many of the time: a twentieth.
 const SHARE: u64 = 20;
 
-/// The longest search that counts, in nanoseconds: a longer one was interrupted by the scheduler.
+/// The most nanoseconds that one search counts for: the scheduler interrupted a longer one.
 const LONGEST_NS: u64 = 100_000_000;
 
 /// When this process may search again, by class, in nanoseconds of [`sys::now_ns`].

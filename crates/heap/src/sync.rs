@@ -7,8 +7,8 @@ pub(crate) use core::sync::atomic::{
     fence,
 };
 
-/// Stores to a word that another thread may exchange at the same time. Either its exchange comes
-/// before the store, or it fails, whatever value it read last.
+/// Stores to a word on which another thread may do a compare-and-swap at the same time. That
+/// exchange either comes before the store or fails, whichever value the other thread read last.
 macro_rules! overwrite {
     ($word:expr, $value:expr, $order:expr) => {
         $word.store($value, $order)
@@ -16,9 +16,9 @@ macro_rules! overwrite {
 }
 pub(crate) use overwrite;
 
-/// Stands between a store to one word and a load of another, where each of two threads does both
-/// and at least one must see the other's store. All four accesses are `SeqCst`, whose single order
-/// guarantees it.
+/// Separates a store to one word from a load of another. Each of two threads does both, and at
+/// least one of them must see the other's store. All four accesses are `SeqCst`, whose single
+/// order guarantees this.
 macro_rules! barrier {
     () => {};
 }

@@ -39,14 +39,14 @@ pub(crate) struct CacheRecord {
     pub(crate) current: [AtomicU32; 64],
     /// By class: the slot of that span at which the next search begins.
     pub(crate) cursor: [AtomicU32; 64],
-    /// The first of the slices, up to the end of their page, that are claimed for later spans, plus
-    /// 1; 0 if there are none.
+    /// The first slice that is claimed for later spans, plus 1; 0 if there is none. All slices
+    /// from it to the end of its page are claimed.
     pub(crate) ahead: AtomicU32,
     /// The first slice of the large block that was freed last, plus 1, and its number of slices; 0
     /// if there is none.
     pub(crate) last_freed: [AtomicU32; 2],
     padding: [AtomicU32; 109],
-    /// By class.
+    /// Bins, by class.
     pub(crate) bins: [Bin; CLASSES],
 }
 
@@ -56,18 +56,18 @@ pub(crate) struct CacheRecord {
 pub(crate) struct NodeHints {
     /// Pages of the node, from its first on, that were ever handed out. Later pages are untouched.
     pub(crate) frontier: AtomicU32,
-    /// Words of the upkeep that gives pages back and grows ahead.
+    /// Words of the upkeep, which gives pages back and grows the heap ahead of requests.
     pub(crate) more: [AtomicU32; 63],
     /// By class: spans that are kept although all their slots are free.
     pub(crate) empty_spans: [AtomicU32; 64],
-    /// The shifts of the classes that had spans, from the smallest on, a bit each.
+    /// A bit for each shift, from the smallest on: whether a class with this shift has had spans.
     pub(crate) shifts: AtomicU32,
     padding: [AtomicU32; 15],
-    /// In the upper half the number of slices that are not free, in the lower half the number of
-    /// pieces of free ones that can be resident. In a separate cache line.
+    /// The upper half counts the slices that are not free, the lower half the pieces of free
+    /// slices that can be resident. The word has a separate cache line.
     pub(crate) account: AtomicU64,
-    /// Slices of freed blocks that no later request has made up for by giving idle memory back. An
-    /// estimate, because threads overwrite each other's counts.
+    /// Slices of freed blocks for which no later request has given idle memory back. An estimate,
+    /// because threads overwrite each other's counts.
     pub(crate) freed: AtomicU64,
     more_padding: [AtomicU64; 54],
 }
@@ -158,19 +158,19 @@ impl Tables {
 
     /// Hints, by node.
     pub(crate) fn nodes(&self) -> &[NodeHints] {
-        // SAFETY: the layout has room for one a node there, and zeroes are hints.
+        // SAFETY: the layout has room for one per node there, and zeroes are hints.
         unsafe { self.table(self.layout.nodes, self.geometry.nodes as usize) }
     }
 
     /// [`crate::protocol::word::PageWord`]s, by page.
     pub(crate) fn pages(&self) -> &[AtomicU64] {
-        // SAFETY: the layout has room for one a page there.
+        // SAFETY: the layout has room for one per page there.
         unsafe { self.table(self.layout.pages, self.pages) }
     }
 
     /// When a page was last seen free or was used, by page.
     pub(crate) fn page_times(&self) -> &[AtomicU32] {
-        // SAFETY: the layout has room for one a page there.
+        // SAFETY: the layout has room for one per page there.
         unsafe { self.table(self.layout.page_times, self.pages) }
     }
 
@@ -178,7 +178,7 @@ impl Tables {
     pub(crate) fn order(&self, order: usize) -> Bitmap<'_> {
         assert!(order < ORDERS, "order {order}");
         let words = self.page_words;
-        // SAFETY: the layout has room for one bitmap an order there, and the order was checked.
+        // SAFETY: the layout has room for one bitmap per order there, and the order was checked.
         let words = unsafe { self.table(self.layout.orders + order * words * 8, words) };
         Bitmap::new(words, self.pages)
     }
@@ -202,7 +202,7 @@ impl Tables {
 
     /// The free slices of each page, by page.
     pub(crate) fn page_runs(&self) -> &[AtomicU64] {
-        // SAFETY: the layout has room for one a page there.
+        // SAFETY: the layout has room for one per page there.
         unsafe { self.table(self.layout.page_runs, self.pages) }
     }
 
@@ -210,7 +210,7 @@ impl Tables {
     pub(crate) fn partial(&self, class: usize) -> Bitmap<'_> {
         assert!(class < CLASSES, "class {class}");
         let words = self.slice_words;
-        // SAFETY: the layout has room for one bitmap a class there, and the class was checked.
+        // SAFETY: the layout has room for one bitmap per class there, and the class was checked.
         let words = unsafe { self.table(self.layout.partial + class * words * 8, words) };
         Bitmap::new(words, self.slices)
     }
@@ -227,18 +227,18 @@ impl Tables {
 
     /// [`crate::protocol::word::SliceWord`]s, by slice.
     pub(crate) fn slices(&self) -> &[AtomicU64] {
-        // SAFETY: the layout has room for one a slice there.
+        // SAFETY: the layout has room for one per slice there.
         unsafe { self.table(self.layout.slices, self.slices) }
     }
 
-    /// Free slots of spans of `2^order` slices, by head >> `order`: hints.
+    /// Hints: the number of free slots per span of `2^order` slices, by head >> `order`.
     pub(crate) fn span_free(&self, order: usize) -> &[AtomicU32] {
-        // SAFETY: the layout has room for one in each 2^order slices there.
+        // SAFETY: the layout has room for one per 2^order slices there.
         unsafe { self.table(self.layout.span_free[order], self.slices >> order) }
     }
 
-    /// Cache records: that of cache `i` at `i - 1`. The spare records follow those for one thread
-    /// each.
+    /// Cache records: that of cache `i` is at index `i - 1`. The spare records follow those that
+    /// serve one thread each.
     pub(crate) fn caches(&self) -> &[CacheRecord] {
         // SAFETY: the layout has room for this many records there, and zeroes are records.
         unsafe { self.table(self.layout.caches, self.geometry.cache_records()) }
@@ -249,8 +249,8 @@ impl Tables {
         self.caches().get((id as usize).wrapping_sub(1))
     }
 
-    /// [`crate::protocol::word::SlotWord`]s of slots whose size has `shift` zero bits, by offset >>
-    /// `shift`.
+    /// [`crate::protocol::word::SlotWord`]s of slots whose size ends in `shift` zero bits, by
+    /// offset >> `shift`.
     pub(crate) fn slots(&self, shift: u32) -> &[AtomicU16] {
         let index = (shift - UNIT.trailing_zeros()) as usize;
         assert!(index < SHIFTS, "shift {shift}");
@@ -280,7 +280,7 @@ impl Tables {
         // SAFETY: within the mapping, as the caller and `new` promise.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: mapped, aligned (tables start at multiples of 4,096 and of their element), and
-        // for as long as `self` accessed by atomics only.
+        // accessed by atomics only as long as `self` lives.
         unsafe { core::slice::from_raw_parts(start.as_ptr().cast(), count) }
     }
 }

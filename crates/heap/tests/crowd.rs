@@ -12,7 +12,7 @@ use haul_heap::{Heap, Node, Pages, Request};
 
 use support::child::{in_child, statm_bytes};
 
-/// Threads beyond the 4,096 that have a cache of their own.
+/// More threads than the 4,096 that have a separate cache.
 const MANY: usize = 5500;
 
 /// The stack of a thread that only allocates, in bytes.
@@ -46,7 +46,7 @@ impl Marked {
     }
 }
 
-/// Runs so many threads that live at the same time. Returns the result of `work` in each.
+/// Runs `count` threads that live at the same time. Returns the result of `work` in each.
 fn in_threads<T: Send>(count: usize, work: impl Fn(usize, &Barrier) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(count);
     thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn thousands_of_threads_are_served_and_hold_little_memory() {
     let heap = builder().build().unwrap();
     let each = allocate_together(&heap, MANY, 64, 8);
     eprintln!("{each} bytes a thread, for 512 requested");
-    // A slice for each thread would be 64 KiB, and a page for each 2 MiB.
+    // One slice per thread would be 64 KiB, and one page per thread 2 MiB.
     assert!(each < 24 << 10, "{each} bytes a thread");
 }
 
@@ -115,7 +115,7 @@ fn threads_with_large_blocks_do_not_open_a_page_each() {
     let (count, size) = (400, 150_000);
     let each = allocate_together(&heap, count, size, 1);
     eprintln!("{each} bytes a thread, for {size} requested");
-    // The first threads, 64 on a machine with few CPUs, may have pages of their own.
+    // The first threads, 64 on a machine with few CPUs, may each have a separate page.
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     if 4 * cpus <= 64 {
         assert!(each < 6 * size, "{each} bytes a thread");
@@ -175,7 +175,7 @@ fn threads_without_a_cache_exchange_blocks() {
     assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
 }
 
-/// Generations of threads take over the numbers of the threads before.
+/// Each generation of threads takes over the numbers of the generation before.
 #[test]
 fn caches_of_ended_threads_are_reused() {
     let _alone = alone();
@@ -202,8 +202,8 @@ fn caches_of_ended_threads_are_reused() {
     assert!((150..=400).contains(&owners.len()), "{} caches", owners.len());
 }
 
-/// Both processes have threads without a cache of their own, because all are taken. One of them
-/// dies.
+/// Both processes have threads without a separate cache, because all caches are taken. One of
+/// them dies.
 #[test]
 fn processes_without_free_cache_records_are_served_and_reaped() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! A heap over external memory, with extents at any multiple of the step.
+//! A heap over external memory, whose extents begin at any multiple of the step.
 
 use std::alloc::Layout;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! SIGBUS in a program that maps files which other processes can truncate: a guarded fault ends in
-//! zeros and an error, and every other signal has its effect as without the guard.
+//! SIGBUS in a program that maps files which other processes can truncate: a guarded fault ends
+//! in zeros and an error, and every other signal has the effect that it has without the guard.
 
 mod support;
 
@@ -53,7 +53,7 @@ fn sent() -> bool {
 
 type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// Sets a handler. Returns the action before.
+/// Sets a handler. Returns the previous action.
 fn set(handler: usize, flags: i32) -> libc::sigaction {
     // SAFETY: all zeros are a valid action: the default.
     let [mut new, mut old] = [unsafe { std::mem::zeroed::<libc::sigaction>() }; 2];
@@ -67,7 +67,7 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 static LATER: AtomicUsize = AtomicUsize::new(0);
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts, and maps a page at the fault, like a program that handles its own faults.
+/// Counts the call and maps a page at the fault, like a program that handles its own faults.
 extern "C" fn map_page(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     CALLS.fetch_add(1, Relaxed);
     // SAFETY: the kernel describes the signal.
@@ -87,7 +87,7 @@ extern "C" fn plain(_: i32) {
     CALLS.fetch_add(1, Relaxed);
 }
 
-/// Counts, and calls the handler before it, like a program that chains handlers.
+/// Counts the call and calls the previous handler, like a program that chains handlers.
 extern "C" fn pass(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     LATER.fetch_add(1, Relaxed);
     // SAFETY: `set` found this handler, which has this signature.
@@ -229,7 +229,7 @@ fn chained_handlers_are_called_once_each() {
     assert_eq!(code, 0);
 }
 
-/// Like a program that calls a library with its own faults.
+/// A program does this if it repeatedly calls a library that handles its own faults.
 #[test]
 fn handler_that_is_set_and_restored_repeatedly_keeps_the_guard() {
     let code = in_child(|| {
@@ -261,7 +261,7 @@ fn thread_with_all_signals_blocked_is_guarded() {
     assert_eq!(code, 0);
 }
 
-/// As under strict overcommit: the process gets no further page.
+/// The process gets no further page, like a process under strict overcommit.
 #[test]
 fn process_at_its_memory_limit_survives() {
     let code = in_child(|| {
@@ -327,7 +327,7 @@ fn heap_with_truncated_file_refuses_requests_without_signal() {
     }
 }
 
-/// A hole does not break the heap if the system has pages for it: its content reads as zeros.
+/// A hole does not break the heap if the system has pages for it: the hole reads as zeros.
 #[test]
 fn heap_with_a_hole_stays_usable_while_memory_is_available() {
     let name = format!("guard-hole-{}", std::process::id());

@@ -355,7 +355,7 @@ fn random_replacement_keeps_little_extra_memory() {
         (262_144, 16 * MIB, 32, 150),
     ] {
         for (kind, build) in kinds {
-            // In a process of its own, so that other tests do not count.
+            // Measured in a child process, so that the memory of other tests does not count.
             let heap = build();
             let percent = in_child(|| resident_percentage(&heap, from, to, live, steps) as i32);
             eprintln!("{kind}, {live} of {from} to {to} B: {percent}%");

@@ -143,7 +143,7 @@ fn message_of_a_limit_names_its_option() {
     assert_eq!(status, 0);
 }
 
-/// Writable memory counts, used or not: `malloc` gets all but a few of these bytes.
+/// The kernel counts writable memory, used or not. Blocks get all but a few of the allowed bytes.
 #[test]
 fn limit_of_writable_memory_goes_to_blocks() {
     let status = in_child(|| {

@@ -1,6 +1,6 @@
-//! Programs that lock all their memory (mlockall), as DPDK's do: only the used part of a heap may
-//! become resident, not the part that it reserves for its whole limit. Each case is a forked child,
-//! which may not call malloc, because the lock affects the whole process.
+//! Programs that lock all their memory (mlockall), like DPDK's: only the used part of a heap may
+//! become resident, not the part that it reserves for its whole limit. Each case is a forked
+//! child, which may not call malloc, because the lock affects the whole process.
 
 mod support;
 
@@ -16,7 +16,7 @@ const MIB: i64 = 1 << 20;
 /// The limit of the heaps here: their metadata alone would be 250 MiB.
 const LIMIT: u64 = 3 << 30;
 
-/// Bytes that may become resident by the lock: the test's own program, and the stacks of its
+/// Bytes that may become resident through the lock: the test's own program, and the stacks of its
 /// threads.
 const SLACK: i64 = 64 * MIB;
 

@@ -89,7 +89,7 @@ fn memory_ready_from_the_start_takes_no_faults() {
     assert!(ready <= limit, "{ready} faults, {plain} without ready memory");
 }
 
-/// Page faults that this thread took so far.
+/// Page faults that this thread has caused so far.
 fn faults() -> i64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is a local value.

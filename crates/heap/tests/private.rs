@@ -139,7 +139,7 @@ fn full_heap_reports_exhaustion_and_serves_again_after_frees() {
         };
         assert_eq!(error, AllocError::Exhausted);
         assert!(blocks.len() * size > 14 << 20, "{} of {size}", blocks.len());
-        // Also in the last block before the heap's end.
+        // Wrong pointers are detected in the last block before the heap's end too.
         for block in &blocks {
             let misuse = wrong_free(&heap, block.as_ptr() as usize + 1);
             assert_eq!(misuse.fault, Fault::Interior, "{size}");

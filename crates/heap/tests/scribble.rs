@@ -104,8 +104,8 @@ fn nor_does_it_where_the_heap_checks_its_blocks() {
     scribble_over(true);
 }
 
-/// Has a heap be used while words of its metadata, and of its first data where it `is_checked`, are
-/// written over.
+/// Uses a heap while words of its metadata are overwritten, and words of its first data too if
+/// the heap `is_checked`.
 fn scribble_over(is_checked: bool) {
     let rounds = if cfg!(debug_assertions) { 40 } else { 400 };
     let mut damaged = 0;
@@ -135,7 +135,7 @@ fn scribble_over(is_checked: bool) {
             damaged += usize::from(use_it(&heap, &mut random));
         }
     }
-    // The words that were written seldom have no effect.
+    // Most of the words that were written have an effect.
     assert!(damaged > rounds as usize * 15, "{damaged} reports of damage");
 }
 
@@ -188,7 +188,7 @@ fn scribble_meanwhile(seed: u64, is_checked: bool) {
                 }
             }
         });
-        // Also where the use of the heap ends in a panic.
+        // Ends the scribbler even if the use of the heap panics.
         let _end = End(&is_over);
         let mut random = Random::new(!seed);
         for _ in 0..10 {

@@ -8,7 +8,7 @@ use haul_heap::{Heap, Node, Pages, Request};
 /// PTHREAD_STACK_MIN of glibc on x86-64, and a quarter of musl's default.
 const LEAST: usize = 16 << 10;
 
-/// Does `work` in a thread with a stack of so many bytes. If that is too small, the process
+/// Does `work` in a thread with a stack of `bytes` bytes. If that stack is too small, the process
 /// crashes.
 fn on_a_stack(bytes: usize, work: impl FnOnce() + Send + 'static) {
     thread::Builder::new().stack_size(bytes).spawn(work).unwrap().join().unwrap();

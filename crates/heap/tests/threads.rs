@@ -82,7 +82,7 @@ fn run(heap: &Heap, seed: u64, mailboxes: &[Mutex<Vec<Parcel>>]) -> usize {
             _ if !held.is_empty() => held.swap_remove(random.index(held.len())).free(heap),
             _ => {}
         }
-        // So that the heap is neither empty nor full for long.
+        // Frees many blocks at once, so that the heap is neither empty nor full for long.
         if held.len() > 120 {
             held.drain(..100).for_each(|parcel| parcel.free(heap));
         }

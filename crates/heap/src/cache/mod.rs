@@ -2,8 +2,8 @@
 //!
 //! A bin is filled from the cache's current span of the class. If that span is exhausted, it is
 //! filled from another span with free slots, found by the class's bitmap, else from a new span. A
-//! full bin gives back its older half. A span whose slots are all free is taken apart; a few are
-//! kept.
+//! full bin gives back its older half. A span whose slots are all free is taken apart; a few such
+//! spans are kept.
 //!
 //! A frugal cache is the cache of one of many threads, or a common cache. It claims little at once
 //! and keeps no span and nothing ahead, so that the threads share spans.
@@ -33,33 +33,33 @@ use crate::tables::CacheRecord;
 
 mod spans;
 
-/// Slices of empty spans of one class that are kept on a node, so that a program that frees and
-/// allocates around a boundary does not build and take apart a span each time: 256 KiB, as much as
-/// a bin holds.
+/// The most slices of empty spans of one class that are kept on a node: 256 KiB, as much as a bin
+/// holds. So a program that frees and allocates the last slots of a span alternately does not
+/// take apart and build a span each time.
 const EMPTY_SLICES_KEPT: u32 = 4;
 
 /// A span is worth adopting when one in this many of its slots is free. With fewer free slots, each
 /// refill would search a span for a handful.
 const WORTH: u32 = 16;
 
-/// The fewest slots that a refill takes, if the span has so many. Without it the largest classes,
-/// whose bins hold four slots, would need a refill for every second block. The first free gives
-/// back the slots beyond the bin's capacity.
+/// The fewest slots that a refill takes, if the span has that many. Without this minimum the
+/// largest classes, whose bins hold four slots, would need a refill for every second block. The
+/// first free gives back the slots beyond the bin's capacity.
 const REFILL_MIN: u32 = 16;
 
-/// Bytes that a refill of a frugal cache takes of a class, in at least [`FRUGAL_SLOTS_MIN`] slots.
+/// Bytes of slots that a refill of a frugal cache takes, in at least [`FRUGAL_SLOTS_MIN`] slots.
 /// So one of many threads holds little memory that it did not request.
 const FRUGAL_BYTES: u32 = 16 << 10;
 
 /// The fewest slots of a refill of a frugal cache.
 const FRUGAL_SLOTS_MIN: u32 = 1;
 
-/// Spans that a refill searches without success before it builds a new one. The refill corrects the
-/// count of each, so there can be so many only while a peer corrupts the counts.
+/// Spans that a refill searches without success before it builds a new one. The refill corrects
+/// the count of each, so it meets this many such spans only while a peer corrupts the counts.
 const SPANS_TRIED: usize = 1000;
 
-/// Records whose pages are brought ahead of the threads that will claim them: one for the upkeep's
-/// thread at its first call, and two for threads that come before its next call. 12 KiB each.
+/// Records whose pages the kernel maps before threads claim the records: one for the upkeep's
+/// thread at its first call, and two for threads that begin before its next call. 12 KiB each.
 const RECORDS_AHEAD: usize = 3;
 
 /// A cache with its memory and node.
@@ -82,18 +82,19 @@ pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Result<Cache
         .or_else(|_| claim_of(memory, 0..end, process, thread))
 }
 
-/// Claims a cache record for the threads of a process that have none of their own.
+/// Claims a cache record for those threads of a process that have no record.
 pub(crate) fn claim_common(memory: &Memory, process: u8) -> Result<CacheId, AllocError> {
     claim_of(memory, 0..memory.tables.geometry().caches as usize, process, 0)
 }
 
-/// As [`claim_common`], of the spare records for processes that get no other.
+/// Like [`claim_common`], but claims one of the spare records, which are for processes that get
+/// no other.
 pub(crate) fn claim_spare(memory: &Memory, process: u8) -> Result<CacheId, AllocError> {
     let first = memory.tables.geometry().caches as usize;
     claim_of(memory, first..memory.tables.caches().len(), process, 0)
 }
 
-/// Claims one of these records.
+/// Claims one of the records `which`.
 fn claim_of(
     memory: &Memory,
     which: Range<usize>,
@@ -116,7 +117,7 @@ fn claim_of(
     step!("cache.claim.after_active");
     let record = &caches[index];
     if old == CacheWord::UNUSED {
-        // It is still all zeros, and a write would make the kernel bring its pages.
+        // The record is still all zeros, and a write would make the kernel map its pages.
         return Ok(index as CacheId + 1);
     }
     // Hints that a former owner left.
@@ -126,8 +127,8 @@ fn claim_of(
     Ok(index as CacheId + 1)
 }
 
-/// Makes the kernel bring the next records that threads will claim, so that their first allocation
-/// does not take these faults. O(caches), and a system call.
+/// Makes the kernel map the pages of the next records that threads will claim, so that the
+/// threads' first allocations do not cause these page faults. O(caches), and a system call.
 pub(crate) fn bring_next(memory: &Memory) {
     let caches = memory.tables.caches();
     let is_free = |record: &CacheRecord| {
@@ -140,7 +141,7 @@ pub(crate) fn bring_next(memory: &Memory) {
 }
 
 impl<'a> Keeper<'a> {
-    /// Puts at least one slot of `class` into its bin, half a bin's worth if there are so many.
+    /// Puts at least one slot of `class` into its bin, half a bin's worth if that many are free.
     pub(crate) fn refill(&self, class: usize) -> Result<(), AllocError> {
         let bin = &self.record.bins[class];
         if bin.count.load(Relaxed) as usize > BIN_SLOTS_MAX {
@@ -167,8 +168,8 @@ impl<'a> Keeper<'a> {
         let (crowd, mut wait) = (&self.memory.crowd, Wait::default());
         let _building = loop {
             let building = crowd.enter(class);
-            // Also with the right to build: the last builder may have finished since the check
-            // before.
+            // Checked even with the right to build, because the last builder may have finished
+            // since the previous check.
             if let Some(head) = self.adopt(class)
                 && self.fill_from(head, class, wanted) > 0
             {
@@ -265,14 +266,16 @@ impl<'a> Keeper<'a> {
         self.close_up(bin, held, room, taken);
         step!("cache.fill.before_check");
         if slice::word(tables.slices(), head) != word {
-            // The span was taken apart since, so these slots may belong to no span: they go back.
+            // The span was taken apart meanwhile, so these slots may belong to no span. They are
+            // given back.
             self.undo(bin, held, taken, &slots, head, about);
             self.record.current[class].store(0, Relaxed);
             return 0;
         }
         if taken == 0 {
-            // The count is wrong: a process died in between, or a peer corrupted it. It is
-            // corrected, because otherwise the span would be adopted again and again.
+            // The count is wrong: a process died before it counted, or a peer corrupted the
+            // count. It is corrected, because otherwise the span would be adopted again and
+            // again.
             self.correct(head, class, &slots);
         }
         count::claimed(self.free_slots(head, class), taken as u32);
@@ -289,7 +292,7 @@ impl<'a> Keeper<'a> {
         count::correct(self.free_slots(head, class), slots);
     }
 
-    /// Moves the last `taken` of `room` entries down to the end of the bin.
+    /// Moves the `taken` entries, the last of `room`, down, so that they follow the `held` ones.
     fn close_up(&self, bin: &Bin, held: usize, room: usize, taken: usize) {
         let gap = room - taken;
         if gap > 0 {

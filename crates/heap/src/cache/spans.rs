@@ -1,5 +1,5 @@
-//! How a cache finds a span to take slots of a class from: one that is partly free, else a new one.
-//! And how a span is kept or taken apart when all its slots are free.
+//! How a cache finds a span to take slots of a class from: one that is partly free, else a new
+//! one; and how a span is kept or taken apart when all its slots are free.
 
 use core::ops::Range;
 
@@ -14,9 +14,9 @@ use crate::protocol::span::{self, Outcome};
 use crate::protocol::step::step;
 use crate::sync::Ordering::Relaxed;
 
-/// Slices of the shortest spans for which a page without memory is claimed as a whole, with its
-/// remaining slices ahead. A quarter of a page: the classes from 40 KiB on, and those of 20 and 24
-/// KiB. A thread that uses only smaller blocks holds nothing ahead.
+/// The fewest slices of a span for which a page without memory is claimed as a whole, with its
+/// remaining slices ahead. It is a quarter of a page, as in the classes from 40 KiB on and those
+/// of 20 and 24 KiB. A thread that uses only smaller blocks holds nothing ahead.
 const AHEAD_SLICES_MIN: usize = PAGE_SLICES / 4;
 
 impl Keeper<'_> {
@@ -43,9 +43,9 @@ impl Keeper<'_> {
     }
 
     /// Takes the span at `head` out of the bitmap, so that other caches do not adopt it. Returns
-    /// false if another cache was faster. A frugal cache leaves it there, since each slot is
-    /// claimed on its own: if a thread that has taken a span out of the bitmap is descheduled, each
-    /// of the others would build a span.
+    /// false if another cache was faster. A frugal cache leaves the span there, which is safe
+    /// because each slot is claimed separately: if a thread took a span out of the bitmap and was
+    /// descheduled, each of the others would build a span.
     fn take_from_bitmap(&self, bitmap: &Bitmap<'_>, head: usize, class: usize) -> bool {
         let all = TABLE[class].span_slots as i32;
         if self.is_frugal && (worth(class)..all).contains(&self.free_in(head, class)) {
@@ -112,8 +112,8 @@ impl Keeper<'_> {
         Ok(head)
     }
 
-    /// Takes `count` slices, a power of two, of those that are claimed ahead, or of another page if
-    /// these are not enough.
+    /// Takes `count` slices, a power of two, from those that are claimed ahead, or from another
+    /// page if these are not enough.
     fn take_ahead(&self, count: usize) -> Option<usize> {
         let is_mine = |head: usize| {
             let slices = self.memory.tables.slices();
@@ -193,8 +193,8 @@ impl Keeper<'_> {
             self.count_empty(class, 1);
             return;
         }
-        // The thread that clears the bit may take it: a span in no bitmap is some cache's current
-        // one.
+        // The thread that clears the bit may take the span apart: a span that was in no bitmap is
+        // the current span of some cache.
         if self.partial(class).clear(head) && !self.take_apart(head, class) {
             self.partial(class).set(head);
         }
@@ -273,10 +273,10 @@ impl Keeper<'_> {
         }
     }
 
-    /// Gets a slot of `class` by reading every span of the node, when every other search failed: a
-    /// span with fewer free slots than make it worth adopting is in no bitmap. O(slices that were
-    /// ever used); sometimes O(slots), to find slots of threads that died before counting them, or
-    /// that had no cache.
+    /// Gets a slot of `class` by reading every span of the node, after every other search failed:
+    /// a span that has too few free slots to be worth adopting is in no bitmap. O(slices that
+    /// were ever used). Sometimes O(slots), to find the slots that threads did not count, because
+    /// they died before or had no cache.
     pub(crate) fn scrape(&self, class: usize) -> bool {
         self.fill_from_any(class, |head| self.free_in(head, class) > 0)
             || self.memory.searches.run(class, || self.fill_from_any(class, |_| true))
@@ -302,7 +302,7 @@ impl Keeper<'_> {
     /// read, and `free` is the number of free slots that were found.
     pub(crate) fn recount(&self, head: usize, class: usize, counted: u32, free: u32) {
         let count = self.free_slots(head, class);
-        // If another thread counted meanwhile, the next search corrects it.
+        // If another thread counted meanwhile, the next search corrects the count.
         if !count::replace(count, counted, free) {
             return;
         }
@@ -360,7 +360,7 @@ mod tests {
                 unsafe { heap.free(block) }.unwrap();
                 let keeper = heap.keeper(1).unwrap();
                 let class = class::of(size, 64).unwrap();
-                // The result of two threads that stored their counts at once.
+                // A wrong count, like that of two threads that stored their counts at once.
                 let count = keeper.free_slots(head, class);
                 count.store(count.load(Relaxed).wrapping_add_signed(error), Relaxed);
                 keeper.flush_all();
@@ -384,7 +384,7 @@ mod tests {
             let shift = class::TABLE[class].shift;
             keeper.memory.tables.slots(shift)[offset >> shift].store(SlotWord::FREE.0, Relaxed);
         };
-        // Both searches in turn: a successful one ends the wait of the other.
+        // The two searches, alternately: a successful one ends the wait of the other.
         for is_counted in [true, false, true] {
             free();
             if is_counted {

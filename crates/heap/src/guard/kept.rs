@@ -1,4 +1,5 @@
-//! The process's own action for SIGBUS: the one before the guard came, and those that it set since.
+//! The process's own actions for SIGBUS: the one before the guard was installed, and those that
+//! the process has set since.
 
 use crate::protocol::versioned::Versioned;
 use crate::sync::{
@@ -8,8 +9,8 @@ use crate::sync::{
 pub use crate::sys::signal::Action;
 use crate::sys::signal::{DEFAULT, flag};
 
-/// Actions of one level that are kept at once: a reader has the time in which the program sets so
-/// many others.
+/// Actions that one level keeps at once. A reader retries only if the program sets this many
+/// others while it reads.
 const TURNS: usize = 4;
 
 /// The action to which one of the guard's handlers passes a signal on.
@@ -31,8 +32,8 @@ impl Kept {
         }
     }
 
-    /// Sets the action. Safe in a signal handler; it never waits, and a reader of the action before
-    /// still reads it whole.
+    /// Sets the action. Safe in a signal handler; it never waits, and a reader of the previous
+    /// action still reads that action whole.
     pub(super) fn set(&self, action: Action) {
         let turn = self.next.fetch_add(1, Relaxed) as usize % TURNS;
         let Action { handler, flags, mask } = action;

@@ -8,16 +8,16 @@
 //! the peer had written them. The user of the memory checks [`Guard::is_broken`] after a burst and
 //! gives the memory up.
 //!
-//! A process that may get no more memory, by its own limit or under strict overcommit, gets one
+//! A process that may get no more memory, because of its own limit or strict overcommit, gets one
 //! spare page in the place of every missing page.
 //!
-//! Every other SIGBUS has its effect as without the guard: the handler that was installed before
-//! runs, with its own flags and mask; the default action ends the process. A program that later
-//! sets its own handler takes the signal away until [`install`] is called again. Users of guarded
-//! memory call it now and then, and every new guard calls it. From then on, faults that are not the
-//! guard's go to the program's handler, and a signal that this handler passes on goes to the
-//! handler before it. For this, each installed handler of the guard is a separate function with its
-//! own level, which determines the action that it passes on to.
+//! Every other SIGBUS has the effect that it has without the guard: the handler that was
+//! installed before runs, with its own flags and mask; the default action ends the process. A
+//! program that later sets its own handler takes the signal away until [`install`] is called
+//! again. Users of guarded memory call it now and then, and every new guard calls it. From then
+//! on, faults that are not the guard's go to the program's handler, and a signal that this
+//! handler passes on goes to the handler before it. For this, each installed handler of the guard
+//! is a separate function with its own level, which determines the action that it passes on to.
 //!
 //! From the bottom up:
 //!
@@ -45,8 +45,8 @@ use table::Mapped;
 /// The most handlers of the program over which the guard installs itself again.
 const LEVELS_MAX: usize = 16;
 
-/// Pages of a mapping that are replaced one by one, so that its intact pages stay. After so many,
-/// the whole mapping is replaced, because a process has a limited number of mappings
+/// The most pages of a mapping that are replaced one by one, so that its intact pages stay. After
+/// that many, the whole mapping is replaced, because a process has a limited number of mappings
 /// (`vm.max_map_count`, 65,530).
 const PAGES_MAX: u32 = 256;
 
@@ -144,11 +144,11 @@ pub fn install() -> Result<(), Errno> {
     install_over(signal::action(BUS)?)
 }
 
-/// As [`install`], for a recorder: `other` decides whether a fault is the recorder's. An ignored
-/// signal stays ignored, because the next program inherits that.
+/// Like [`install`], for a recorder: `other` decides whether a fault is the recorder's. An
+/// ignored signal stays ignored, because the next program inherits that.
 ///
 /// # Errors
-/// As [`install`].
+/// Those of [`install`].
 pub fn install_for(other: fn(usize) -> bool) -> Result<(), Errno> {
     OTHER.store(other as *const () as usize, Release);
     let before = signal::action(BUS)?;
@@ -160,7 +160,7 @@ pub fn install_for(other: fn(usize) -> bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the guard has the signal, in this process or in one that it was forked from.
+/// Whether the guard was installed, in this process or in one that it was forked from.
 pub fn is_on() -> bool {
     LEVELS_USED.load(Acquire) > 0
 }
@@ -181,7 +181,7 @@ pub fn kept() -> Action {
 pub unsafe fn keep(action: Action) -> Result<(), Errno> {
     let level = top();
     let before = KEPT[level].get();
-    // Before it is installed, so that no signal finds the old one.
+    // Set before the installation, so that no signal finds the old action.
     KEPT[level].set(action);
     // An ignored signal stays ignored: the next program inherits that.
     let new = if action.handler == IGNORE { action } else { ours(level, action) };
@@ -202,7 +202,7 @@ fn install_over(found: Action) -> Result<(), Errno> {
     if level_of(found.handler).is_some() {
         return Ok(());
     }
-    // Its holder needs three system calls, or does not exist in this child of fork.
+    // The installing thread needs three system calls, or does not exist in this child of fork.
     for _ in 0..1000 {
         if !IS_INSTALLING.swap(true, Acquire) {
             break;
@@ -220,7 +220,8 @@ fn install_alone() -> Result<(), Errno> {
         return Ok(());
     }
     let used = LEVELS_USED.load(Acquire) as usize;
-    // A handler that returns, as when a program sets and restores its own, keeps its level.
+    // A handler that is found again keeps its level, for example if a program replaces its
+    // handler and then restores it.
     let is_again = used > 0 && KEPT[used - 1].get().handler == found.handler;
     let level = if is_again { used - 1 } else { used };
     let kept = KEPT.get(level).ok_or(Errno::USERS)?;
@@ -228,7 +229,7 @@ fn install_alone() -> Result<(), Errno> {
     // SAFETY: an entry of the guard, which passes on to the action that was found.
     let before = unsafe { signal::set_action(BUS, ours(level, found)) }?;
     if before != found && level_of(before.handler).is_none() {
-        // Another thread has set it meanwhile.
+        // Another thread has set `before` meanwhile.
         kept.set(before);
     }
     LEVELS_USED.fetch_max(level as u32 + 1, AcqRel);
@@ -296,7 +297,8 @@ fn replace(address: usize) -> bool {
 /// Replaces a page with zeros, or with the spare page if there is no memory.
 ///
 /// # Safety
-/// The caller owns the page, in whole pages of its file's kind, and accepts any bytes in it.
+/// The caller owns these bytes, which are whole pages of their file's page size, and accepts any
+/// content in them.
 pub unsafe fn replace_page(page: usize, bytes: usize) -> bool {
     // SAFETY: the caller's promise.
     if unsafe { memory::put_zeros(page, bytes) }.is_ok() {
@@ -318,7 +320,7 @@ fn is_other(address: usize) -> bool {
     other(address)
 }
 
-/// Applies the action before the guard to a signal that is not the guard's.
+/// Applies the action that the guard replaced at this level to a signal that is not the guard's.
 ///
 /// # Safety
 /// The caller is a handler and passes its own arguments.

@@ -6,8 +6,8 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// The most mappings that are guarded at once. A forwarder's 8 ports of 8 queues with 16 regions
-/// each are 1,024; a process of a thousand channels has some 6,000.
+/// The most mappings that are guarded at once. A forwarder with 8 ports of 8 queues and 16
+/// regions per queue guards 1,024; a process with a thousand channels guards some 6,000.
 pub(super) const RANGES_MAX: usize = 16_384;
 
 /// A mapping: its start, its end, and the bytes of its pages. The end is 0 if the entry is free.
@@ -84,7 +84,7 @@ pub(super) fn mended(index: usize) {
 }
 
 /// The mapping that contains an address, and how many of its pages were gone, including this one.
-/// An entry that is being written belongs to a mapping that is not in use yet, or no longer.
+/// An entry that is being written belongs to a mapping that is not yet or no longer in use.
 pub(super) fn find(address: usize) -> Option<(Mapped, u32)> {
     let used = RANGES_USED.load(Relaxed) as usize;
     RANGES[..used.min(RANGES_MAX)].iter().find_map(|range| {

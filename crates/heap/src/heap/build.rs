@@ -18,7 +18,7 @@ use crate::region::external::External;
 use crate::region::{Region, Wanted};
 use crate::sync::AtomicU16;
 
-/// The most threads, in all processes that share a heap, with a cache of their own at the same
+/// The most threads, in all processes that share a heap, that have a separate cache at the same
 /// time. A cache record takes 12 KiB of addresses; only used parts get memory.
 const CACHES: u32 = 4096;
 
@@ -50,8 +50,8 @@ impl Upkeep {
     }
 }
 
-/// How long free pages are kept by default, in milliseconds: as jemalloc keeps dirty pages
-/// (`dirty_decay_ms`, 10 s).
+/// How long free pages are kept by default, in milliseconds: as long as jemalloc keeps dirty
+/// pages (`dirty_decay_ms`, 10 s).
 const DECAY_MS: u64 = 10_000;
 
 /// The longest decay time in milliseconds: half of the range of the 16-bit ticks of 250 ms, so that
@@ -82,9 +82,9 @@ impl Heap {
         self.memory.region.file()
     }
 
-    /// The descriptor of the second file of a shared heap, with its pages from the kernel's pool;
-    /// `None` if it has none. It is for [`Builder::attach_fds`]. It is closed on exec, as
-    /// [`Heap::fd`] is.
+    /// The descriptor of a shared heap's second file, which contains the heap's pages from the
+    /// kernel's pool; `None` if the heap has no such file. It is for [`Builder::attach_fds`].
+    /// Like [`Heap::fd`], it is closed on exec.
     pub fn pool_fd(&self) -> Option<BorrowedFd<'_>> {
         self.memory.region.pool_file()
     }
@@ -160,8 +160,8 @@ impl Builder {
 
     /// Debug mode: each block ends in a fence and a cookie that are checked when it is freed, new
     /// and freed bytes are filled with patterns, and a freed slot waits in a quarantine. All
-    /// processes that share a heap must set it alike. Default: off. In debug mode a call takes some
-    /// hundred nanoseconds plus the time to fill the block.
+    /// processes that share a heap must use the same setting. Default: off. In debug mode a call
+    /// takes some hundred nanoseconds plus the time to fill the block.
     ///
     /// ```
     /// use haul_heap::{Fault, Heap, Request};
@@ -179,31 +179,31 @@ impl Builder {
         self
     }
 
-    /// The most caches: one for each thread that uses the heap, in all processes, and for each node
-    /// on which it does so. Default: 4,096. At most 31,743. Further threads share common caches and
-    /// are served more slowly. A heap that got less than its limit, for want of addresses, has
-    /// fewer.
+    /// The most caches, in all processes together. A thread needs one for each node on which it
+    /// uses the heap. Default: 4,096. At most 31,743. Further threads share common caches and are
+    /// served more slowly. A heap that got less than its limit, because there were not enough
+    /// addresses, has fewer caches.
     pub fn caches(mut self, caches: u32) -> Self {
         self.wanted.caches = caches;
         self
     }
 
     /// How many bytes of free pages [`Heap::maintain`] keeps ready, so that an allocation finds
-    /// memory without waiting for the kernel. It also brings the metadata that blocks of the sizes
-    /// used so far will need: 1 KiB for 2 MiB of blocks of 4 KiB, at most 160 KiB if all sizes were
-    /// used. Default: none.
+    /// memory without waiting for the kernel. It also makes the kernel map the metadata that
+    /// blocks of the sizes used so far will need: 1 KiB per 2 MiB in blocks of 4 KiB, at most 160
+    /// KiB if all sizes were used. Default: none.
     pub fn grow_ahead(mut self, bytes: u64) -> Self {
         self.upkeep.ahead_bytes = bytes;
         self
     }
 
-    /// How many bytes have memory before the first request, as in DPDK's heap: while the heap is
-    /// built or attached to, so many bytes are made ready, with the metadata of blocks of 1 KiB and
-    /// more, divided among the nodes. An allocation from them, and its first write, needs no new
-    /// memory until the process forks. [`Heap::maintain`] keeps them; [`Heap::trim`] gives them
-    /// back. Default: none.
+    /// How many bytes have memory before the first request, as in DPDK's heap. They are made
+    /// ready while the heap is built or attached to, divided among the nodes, together with the
+    /// metadata of blocks of 1 KiB and more. An allocation from them, and its first write, needs
+    /// no new memory until the process forks. [`Heap::maintain`] keeps them; [`Heap::trim`] gives
+    /// them back. Default: none.
     ///
-    /// Some ten system calls for each 2 MiB, and the time that the kernel takes to clear them.
+    /// Some ten system calls per 2 MiB, and the time that the kernel needs to clear them.
     ///
     /// ```
     /// use haul_heap::{Heap, Node};
@@ -242,7 +242,7 @@ impl Builder {
     /// [`AllocError::Gone`](crate::AllocError::Gone).
     ///
     /// # Errors
-    /// [`Error::NameTaken`]; [`Error::BadName`]; as [`Builder::build`].
+    /// [`Error::NameTaken`]; [`Error::BadName`]; those of [`Builder::build`].
     ///
     /// ```
     /// use haul_heap::{Heap, Request};
@@ -261,7 +261,7 @@ impl Builder {
         let name = Name::new(name)?;
         let heap = self.over(Region::create_named(&self.wanted, name)?);
         if heap.is_err() {
-            // Only this process knows that no heap uses the name.
+            // No other process knows that no heap uses the name.
             let _ = Region::remove_name(name);
         }
         heap
@@ -280,7 +280,7 @@ impl Builder {
     /// receives over a socket. It is freed when the last process ends.
     ///
     /// # Errors
-    /// As [`Builder::build`].
+    /// Those of [`Builder::build`].
     ///
     /// ```
     /// use haul_heap::Heap;
@@ -300,18 +300,20 @@ impl Builder {
     /// `/proc`.
     ///
     /// # Errors
-    /// As [`Builder::attach_named`]; [`Error::NotSealed`] if another process could truncate the
-    /// file, as that of a named heap; [`Error::Unsupported`] if the heap has a second file that no
-    /// other process provides: none lives, or they belong to another user or PID namespace.
+    /// Those of [`Builder::attach_named`]; [`Error::NotSealed`] if another process could truncate
+    /// the file, like that of a named heap; [`Error::Unsupported`] if the heap has a second file
+    /// that no other process provides: no other process lives, or all others belong to another
+    /// user or PID namespace.
     pub fn attach_fd(self, fd: BorrowedFd<'_>) -> Result<Heap, Error> {
         self.over(Region::attach_file(self.wanted.pages, fd, None)?)
     }
 
-    /// As [`Builder::attach_fd`], with the descriptor of the second file, [`Heap::pool_fd`]. Needs
-    /// no other process.
+    /// Like [`Builder::attach_fd`], but gets the second file from the caller: `pool` is its
+    /// descriptor, [`Heap::pool_fd`]. Needs no other process.
     ///
     /// # Errors
-    /// As [`Builder::attach_named`]; [`Error::BadHeader`] if `pool` is not this heap's second file.
+    /// Those of [`Builder::attach_named`]; [`Error::BadHeader`] if `pool` is not this heap's
+    /// second file.
     pub fn attach_fds(self, fd: BorrowedFd<'_>, pool: BorrowedFd<'_>) -> Result<Heap, Error> {
         self.over(Region::attach_file(self.wanted.pages, fd, Some(pool))?)
     }
@@ -357,7 +359,8 @@ impl Grids {
     fn write(directory: &Directory, memory: &Memory) {
         // SAFETY: within the bytes in front of the directory.
         let start = unsafe { directory.front().byte_add(FRONT_BYTES - Self::BEFORE_ENTRIES) };
-        // SAFETY: mapped for this many, aligned, and no other thread reads them yet.
+        // SAFETY: this many grids are mapped there and aligned, and no other thread reads them
+        // yet.
         let all =
             unsafe { core::slice::from_raw_parts_mut(start.cast().as_ptr(), SliceWord::FORMS) };
         all.fill(Grid::NONE);

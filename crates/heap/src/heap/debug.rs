@@ -24,8 +24,8 @@ use crate::sync::{
 };
 use crate::sys::Errno;
 
-/// The pattern of new blocks: seldom a pointer, length or flag by chance (jemalloc's choice under
-/// `junk:alloc`).
+/// The pattern of new blocks, which is seldom a plausible pointer, length or flag (jemalloc's
+/// choice under `junk:alloc`).
 pub(super) const FRESH: u8 = 0xA5;
 /// The pattern of freed blocks (jemalloc's choice under `junk:free`).
 const DEAD: u8 = 0x5A;
@@ -35,7 +35,7 @@ const FENCE: u8 = 0xFE;
 /// Bytes at the end of a block: the requested size and the cookie.
 const TRAILER: usize = 16;
 
-/// Blocks in quarantine.
+/// The most blocks in quarantine.
 const QUARANTINE: usize = 256;
 
 /// An odd number without a pattern (the golden ratio in 64 bits), so that every bit of address and
@@ -72,8 +72,8 @@ impl Debug {
     }
 }
 
-/// The location and length of a block in bytes, as its allocation computed it or as it was found
-/// once. The metadata is not read again, because other processes may change it.
+/// The location and length of a block in bytes, as its allocation computed them or as one lookup
+/// found them. The metadata is not read again, because other processes may change it.
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
     offset: usize,
@@ -94,8 +94,8 @@ impl Extent {
 }
 
 impl Heap {
-    /// Allocates with a trailer: from `class`, which holds `size`, or from the next class that
-    /// holds both.
+    /// Allocates a block with a trailer: from the first class, beginning with `class`, that holds
+    /// `size` and the trailer.
     pub(super) fn alloc_debug(
         &self,
         class: usize,
@@ -119,7 +119,7 @@ impl Heap {
         Ok(block)
     }
 
-    /// The bytes to allocate in slices, with the trailer.
+    /// The bytes to allocate for a block of slices, including the trailer.
     pub(super) fn padded(&self, size: usize) -> usize {
         if self.debug.is_some() { size.saturating_add(TRAILER) } else { size }
     }
@@ -143,8 +143,8 @@ impl Heap {
         let word = |index: usize| {
             let source = self.at(extent.offset + extent.end() + 8 * index).cast::<u64>();
             // SAFETY: the last 16 bytes of a live block, whose size is a multiple of 64, so
-            // aligned. Volatile: read once, because another process that has the block may write
-            // there.
+            // aligned. Volatile: read once, because another process that holds the block may
+            // write there.
             unsafe { source.read_volatile() }
         };
         let size = word(0) as usize;
@@ -201,7 +201,8 @@ impl Heap {
     /// Moves a slot from the quarantine to the bin, after checking it for writes.
     fn leave_quarantine(&self, block: NonNull<u8>) {
         let Some(found) = self.find_waiting(block) else { return };
-        // Up to the requested size, or the whole slot if the size was overwritten.
+        // Checked up to the requested size, or to the end of the slot if the size was
+        // overwritten.
         let asked = self.asked(&found);
         let size = asked.unwrap_or(Extent::from(&found).end());
         if !self.is_filled(Extent::from(&found), 0, size, DEAD) || asked.is_err() {

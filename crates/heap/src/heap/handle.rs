@@ -30,10 +30,10 @@ impl Heap {
 }
 
 impl Handle<'_> {
-    /// Allocates a block of this kind. As [`Heap::alloc`], without computing the class.
+    /// Allocates a block of this kind. Like [`Heap::alloc`], but does not compute the class.
     ///
     /// # Errors
-    /// As [`Heap::alloc`].
+    /// Those of [`Heap::alloc`].
     ///
     /// ```
     /// use haul_heap::{Heap, Request};

@@ -1,10 +1,11 @@
 //! This process's slot in the heap: taken when the heap is built or attached to, taken again after
 //! a fork, and left when the heap is dropped.
 //!
-//! After a fork the directory of caches reads as empty in the child, and so does the mark that the
-//! process has joined. The first request that needs either of them detects the fork. A child of a
-//! shared heap joins as a process of its own; its parent's blocks stay its parent's. A child of a
-//! private heap has a copy of everything, and gives back what other threads of the parent held.
+//! After a fork the directory of caches reads as empty in the child, and so does the mark that
+//! the process has joined. The first request that needs either of them detects the fork. If the
+//! heap is shared, the child joins as a separate process, and the parent keeps its blocks. If the
+//! heap is private, the child has a copy of everything, and gives back what other threads of the
+//! parent held.
 
 use rustix::fd::AsRawFd;
 
@@ -78,7 +79,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Records this process's slot, and publishes there what other processes look for.
+    /// Records this process's slot, and publishes in it what other processes need.
     fn enter_slot(&self, slot: u8) {
         self.live.store(SlotWord::live(slot, 0).0, Relaxed);
         self.show_pool_file(slot);
@@ -95,8 +96,8 @@ impl Heap {
         }
     }
 
-    /// As [`Self::show_pool_file`], in case the attachment that was published is gone. A load, or
-    /// three system calls.
+    /// Like [`Self::show_pool_file`], in case the attachment whose descriptor was published is
+    /// gone. One load, or three system calls.
     pub(crate) fn show_pool_file_again(&self) {
         if self.directory.mark().load(Acquire) == JOINED {
             self.show_pool_file(self.process());
@@ -147,7 +148,8 @@ impl Drop for Heap {
             return;
         }
         if let Some(file) = self.memory.region.pool_file() {
-            // Before it is closed, because the number may soon belong to another file.
+            // Hidden before the file is closed, because the number may soon belong to another
+            // file.
             let number = file.as_raw_fd() as u32;
             member::hide_pool_file(&self.memory.tables, self.process(), number);
         }

@@ -14,7 +14,7 @@ use crate::request::{Node, Offset, Request, Tag};
 use crate::sync::Ordering::Relaxed;
 
 impl Heap {
-    /// Allocates a run of slices. Claims each, so O(size / 64 KiB).
+    /// Allocates a run of slices. Claims each slice, so O(size / 64 KiB).
     #[inline(never)]
     pub(super) fn alloc_large(
         &self,
@@ -40,7 +40,7 @@ impl Heap {
         Ok(block)
     }
 
-    /// As [`Heap::alloc`], but a block of up to 2 MiB lies within one page of that size if a
+    /// Like [`Heap::alloc`], but a block of up to 2 MiB lies within one page of that size if a
     /// page has room, so that its memory is as contiguous as possible.
     pub(crate) fn alloc_within_page(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
         let Request { size, align, node, tag } = request;
@@ -85,8 +85,9 @@ impl Heap {
         })
     }
 
-    /// Claims the slices of the block that was freed last, if it had this size. The lowest free run
-    /// is most often this one, and the search for it takes as long as the rest of the call.
+    /// Claims the slices of the block that was freed last, if it had this size. That block is
+    /// most often the lowest free run, but the search for that run takes as long as the rest of
+    /// the call.
     #[inline]
     fn take_last_freed(&self, keeper: &Keeper<'_>, request: RunRequest) -> Option<usize> {
         let [head, count] = &keeper.record.last_freed;
@@ -101,19 +102,19 @@ impl Heap {
     /// The slices that a large block of `size` bytes needs.
     fn run_request(&self, size: usize, align: usize) -> RunRequest {
         let count = size.div_ceil(SLICE).max(1);
-        // Debug mode writes to all of them.
+        // Debug mode writes to all slices.
         let bytes = if self.debug.is_some() { count * SLICE } else { size.max(1) };
         RunRequest { count, align: align.div_ceil(SLICE), bytes }
     }
 
-    /// As [`Heap::alloc`], but the heap does not grow: the block is a run of slices in pages
-    /// that were used before. For callers with another source of large blocks, which prefer to use
-    /// idle memory of this heap first. No system call if pages are external; otherwise one if
-    /// memory of these pages was given back.
+    /// Like [`Heap::alloc`], but the heap does not grow: the block is a run of slices in pages
+    /// that were used before. For callers that have another source of large blocks, but prefer
+    /// idle memory of this heap. No system call if pages are external; otherwise one if memory of
+    /// these pages was given back.
     ///
     /// # Errors
-    /// As [`Heap::alloc`]; [`AllocError::Exhausted`] also if growth would have helped. No thread's
-    /// cache is flushed in that case.
+    /// Those of [`Heap::alloc`]; also [`AllocError::Exhausted`] if growth would have helped. No
+    /// thread's cache is flushed in that case.
     ///
     /// ```
     /// use haul_heap::{AllocError, Heap, Request};

@@ -7,10 +7,10 @@
 //!        word says live? store "cached by me"; push
 //! ```
 //!
-//! No atomic read-modify-write, no system call, no division, and up to 8 KiB no cache line that
-//! another thread's spans share. A value from metadata that other processes can write is checked
-//! before it is used as an index: a unit against the number of units, a count against the size of a
-//! bin. A class has six bits, and its table has 64 entries.
+//! Both paths need no atomic read-modify-write, no system call, no division, and for up to 8 KiB
+//! no cache line that another thread's spans share. A value from metadata that other processes
+//! can write is checked before its use as an index: a unit against the number of units, a count
+//! against the bin's size. A class has six bits, and its table 64 entries.
 //!
 //! - `find`: lookup of a pointer;
 //! - `debug`: fences, cookies and quarantine;
@@ -81,17 +81,17 @@ struct Slot<'a> {
     word: &'a AtomicU16,
 }
 
-/// The grids, one for each form of a slice's word. They are not in [`Heap`], because building that
-/// value needs twice its size of stack, and a thread may have 64 KiB. They lie in front of the
-/// directory, whose address each call has anyway: in a mapping of their own, an allocation and its
-/// free of 64 B took 5.15 ns instead of 4.85 on Zen 4.
+/// The grids, one for each form of a slice's word. They are not in [`Heap`], because building
+/// that value needs twice its size on the stack, and a thread may have a stack of 64 KiB. They
+/// lie in front of the directory, whose address each call has anyway: with the grids in a
+/// separate mapping, an allocation of 64 B and its free needed 5.15 ns instead of 4.85 on Zen 4.
 struct Grids;
 
 impl Grids {
     /// Bytes from the first grid to the entries of the directory. The bytes behind the last grid
-    /// keep the grids of small classes from the page offsets 1024 and 2048. At those offsets an
-    /// allocation of up to 64 B and its free needed 5.2 ns on Zen 4, and 4.8 ns at five others, as
-    /// if another access of the call had the same lower 12 bits of the address.
+    /// keep the grids of small classes away from the page offsets 1024 and 2048. At those offsets
+    /// an allocation of up to 64 B and its free needed 5.2 ns on Zen 4, and 4.8 ns at five
+    /// others, as if another access of the call had the same lower 12 bits of the address.
     const BEFORE_ENTRIES: usize = SliceWord::FORMS * SliceWord::FORM_UNIT + 3328;
 }
 
@@ -103,15 +103,15 @@ impl Grids {
 struct Grid {
     /// The slot words of the class's shift: one for each granule, a power of two of units.
     words: *const AtomicU16,
-    /// 2^32 divided by the units of a granule. The product of units and this has the index of a
-    /// word in its upper half and the remainder in its lower 32 bits. This is cheaper than a shift
-    /// by a register and a test (Intel: two of six instructions fewer).
+    /// 2^32 divided by the units of a granule. The product of this and an offset in units
+    /// contains the index of a word in its upper half and the remainder in the lower half. This
+    /// is cheaper than a shift by a register and a test (Intel: two of six instructions fewer).
     inverse: u64,
-    /// A block of any class that begins from the first of these units to before the second lies
-    /// wholly in the usable range. The slices of any other block are checked.
+    /// A block of any class that begins at a unit in `safe_start..safe_end` lies wholly in the
+    /// usable range. For any other block, the slices are checked.
     safe_start: u32,
     safe_end: u32,
-    /// Slots that a bin of the class takes; 0 if there are several nodes.
+    /// The most slots that a bin of the class holds; 0 if there are several nodes.
     bin_slots: u32,
 }
 
@@ -182,10 +182,10 @@ impl Heap {
         }
     }
 
-    /// As [`Heap::alloc`], but the block is all zeros. No other thread waits for the zeroing.
+    /// Like [`Heap::alloc`], but the block is all zeros. No other thread waits for the zeroing.
     ///
     /// # Errors
-    /// As [`Heap::alloc`].
+    /// Those of [`Heap::alloc`].
     ///
     /// ```
     /// use haul_heap::{Heap, Request};
@@ -213,12 +213,12 @@ impl Heap {
     /// [`Misuse`] if the pointer names no live block; the heap is unchanged then. So a second free
     /// of a slot is an error after the first has returned, until the slot is handed out again.
     ///
-    /// If two threads free one slot **at the same time**, both may succeed: each loads and then
-    /// stores the slot's word, which saves a locked instruction in each free. If both have stored
-    /// before one of them allocates, the second bin entry is detected when it would be handed out,
-    /// reported to the heap's `on_misuse`, and dropped. If the slot is handed out again between the
-    /// two stores, the misuse is not detected, and the slot has two users from then on. Debug mode
-    /// and blocks above 256 KiB use an exchange: only one of two frees succeeds.
+    /// If two threads free one slot **at the same time**, both may succeed: a free loads the
+    /// slot's word and then stores it, which saves a locked instruction. If both have stored
+    /// before one of them allocates, the second bin entry is detected when it would be handed
+    /// out, reported to the heap's `on_misuse`, and dropped. If the slot is handed out again
+    /// between the two stores, the misuse is not detected, and the slot has two users from then
+    /// on. Debug mode and blocks above 256 KiB use an exchange: only one of two frees succeeds.
     ///
     /// A block of another process is freed by a reaper when that process dies, unless the caller is
     /// its [heir](Heap::set_heir). The caller's free at that time or later is a second free.
@@ -243,7 +243,7 @@ impl Heap {
         let Some(slot) = self.slot_at(offset) else {
             return self.free_other(block);
         };
-        // With several nodes, `bin_slots` is 0, so that one comparison checks both.
+        // One comparison checks for several nodes, where `bin_slots` is 0, and for a full bin.
         if self.add(self.entry(0), &slot, slot.grid.bin_slots) {
             return Ok(());
         }
@@ -355,7 +355,7 @@ impl Heap {
         // SAFETY: the grids, one for each form, lie in front of the entries, and a form counts
         // their bytes.
         let grid = unsafe { self.directory_start.byte_offset(from_entries) };
-        // SAFETY: one of `self`'s, as just said, which nothing writes.
+        // SAFETY: the address of one of `self`'s grids, as just said, which nothing writes.
         unsafe { &*grid.cast() }
     }
 

@@ -1,4 +1,4 @@
-//! Realloc: in the slot, else for a large block with the slices behind it, else by moving.
+//! Realloc: within the slot; else, for a large block, with the slices behind it; else by a move.
 
 use core::ptr::NonNull;
 
@@ -72,7 +72,8 @@ impl Heap {
         if found.address.is_multiple_of(align) && self.resize_in_place(&found, size) {
             return Ok(block);
         }
-        // Before the target is allocated, which would have to be freed again.
+        // Computed before the target is allocated, because on an error the target would have to
+        // be freed again.
         let usable = match self.debug {
             None => found.bytes,
             Some(_) => self
@@ -102,14 +103,14 @@ impl Heap {
         unsafe { block.copy_to(target, length) };
         // SAFETY: the caller owns the block and does not use it any more.
         let Err(misuse) = (unsafe { self.free(block) }) else { return Ok(target) };
-        // SAFETY: allocated above, and no one else knows it.
+        // SAFETY: allocated above, and no other code knows it.
         let _ = unsafe { self.free(target) };
         Err(ReallocError::Misuse(misuse))
     }
 
-    /// Makes a block `size` bytes long in place. Returns false, with the block unchanged, if it
-    /// would have to move, for its size or for `align`, or should move (a slot of which little
-    /// would be used; any block in debug mode).
+    /// Makes a block `size` bytes long in place. Returns false and leaves the block unchanged if
+    /// it would have to move, because of its size or of `align`. Also returns false if it should
+    /// move: a slot of which little would be used, or any block in debug mode.
     ///
     /// # Errors
     /// [`Misuse`] if the pointer names no live block.
@@ -147,7 +148,7 @@ impl Heap {
         }
         match found.class {
             Some(_) => size <= found.bytes && size >= found.bytes / KEPT_PART,
-            // A size that fits a slot does not stay in slices.
+            // A block whose new size fits a slot does not stay in slices.
             None if size <= SLOT_SIZE_MAX => false,
             None => self.resize_large(found, size),
         }

@@ -21,15 +21,15 @@ use crate::sys::{self, machine, process};
 /// entries.
 const REFILLS: usize = 100;
 
-/// An odd number without a pattern (the golden ratio) that spreads threads over the common caches:
-/// the upper bits of a product with it depend on all bits below.
+/// An odd number without a pattern (the golden ratio) that spreads threads over the common
+/// caches: the upper bits of a product with this number depend on all bits below them.
 const MIX: usize = 0x9E37_79B9_7F4A_7C15;
 
 /// The shift that leaves as many bits of that product as there are common caches.
 const COMMON_SHIFT: u32 = usize::BITS - COMMONS.trailing_zeros();
 
-/// How often a thread searches for an unused common cache before it requests a further one, and in
-/// total.
+/// How often a thread searches for an unused common cache: before it requests a further one, and
+/// at most.
 const TURNS: usize = 1000;
 const TURNS_MAX: usize = 1_000_000;
 
@@ -52,8 +52,8 @@ impl<'a> core::ops::Deref for Held<'a> {
 }
 
 /// A block or an error, in one register. In two registers, the compiler would merge them with the
-/// result of the fast path and no longer see that the fast path never fails: three more
-/// instructions a call.
+/// result of the fast path and no longer see that the fast path never fails. That would cost
+/// three more instructions per call.
 #[derive(Clone, Copy)]
 pub(super) struct Outcome(*mut u8);
 
@@ -91,7 +91,7 @@ impl Heap {
         }
     }
 
-    /// Requests that are large or have an alignment above a cache line.
+    /// Serves requests that are large or have an alignment above a cache line.
     #[inline(never)]
     pub(super) fn alloc_other(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
         // A request with a class is within every limit except the number of nodes, which is checked
@@ -106,7 +106,7 @@ impl Heap {
         }
     }
 
-    /// Requests without a class: large ones, and those that no heap can serve.
+    /// Handles requests without a class: large ones, and those that no heap can serve.
     #[cold]
     #[inline(never)]
     fn alloc_unclassed(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
@@ -115,8 +115,8 @@ impl Heap {
         Outcome::new(self.if_whole(block))
     }
 
-    /// The result, unless memory of the heap's file is gone: later data of the heap is then private
-    /// to this process.
+    /// Returns `block`, or an error if memory of the heap's file is gone: later data of the heap
+    /// is then private to this process.
     fn if_whole(&self, block: Result<NonNull<u8>, AllocError>) -> Result<NonNull<u8>, AllocError> {
         if self.is_broken() { Err(AllocError::Gone) } else { block }
     }
@@ -163,8 +163,8 @@ impl Heap {
         })
     }
 
-    /// Frees a live slot into the bin of its node, if there are several nodes. Otherwise the
-    /// thread's bin is full or does not exist yet.
+    /// Frees a live slot that the fast path did not take. There are several nodes, and the slot
+    /// goes to the bin of its node; or the thread's bin is full or does not exist yet.
     #[cold]
     #[inline(never)]
     pub(super) fn free_elsewhere(&self, block: NonNull<u8>) -> Result<(), Misuse> {
@@ -244,8 +244,8 @@ impl Heap {
         }
     }
 
-    /// Runs `request` with this thread's cache on `node`; for any node, on one node after the other
-    /// until one has memory.
+    /// Runs `request` with this thread's cache on `node`; for [`Node::ANY`], on one node after
+    /// the other until one has memory.
     pub(super) fn on_nodes<T>(
         &self,
         node: Node,
@@ -318,8 +318,8 @@ impl Heap {
                     return held(turn, id);
                 }
             }
-            // Also if the threads that hold the caches are descheduled, or called a hook that calls
-            // the heap.
+            // A further cache is also claimed if the threads that hold the others are
+            // descheduled, or called a hook that calls the heap.
             if turns >= TURNS || commons.iter().all(|common| common.id().is_none()) {
                 let has_none = |turn: &Turn<'_>| turn.id().is_none();
                 if let Some(turn) = commons.iter().filter_map(Common::take).find(has_none) {
@@ -328,13 +328,13 @@ impl Heap {
                     return held(turn, id);
                 }
             }
-            // As many threads use common caches as there are.
+            // Every common cache is in use by a thread.
             sys::yield_now();
         }
         Err(AllocError::TooManyThreads)
     }
 
-    /// As [`Heap::keeper`], without reaping.
+    /// Like [`Heap::keeper`], but without reaping.
     pub(crate) fn keeper_of_living(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
         let entry = self.entry(row);
         self.keeper_at(if entry.is_empty() { self.enter(row)? } else { entry })

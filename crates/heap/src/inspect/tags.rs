@@ -20,7 +20,7 @@ pub const TAG_NAME_MAX: usize = TAG_BYTES - 1;
 const WRITING: u64 = 0xFF;
 
 /// How often a name that another process is writing is read again before that process is checked
-/// for death, and again before the name of a live process is skipped.
+/// for death.
 const PATIENCE: usize = 1000;
 
 /// A tag's name.
@@ -95,7 +95,7 @@ impl Heap {
             return Tag::NONE;
         }
         // A tag before the named ones can be free, so an existing tag of this name is searched
-        // first.
+        // for first.
         let is_named = |number: &u8| self.tag_name(Tag(*number)) == name;
         let number = (1..=u8::MAX).find(is_named).or_else(|| self.give_name(&name));
         number.map_or(Tag::NONE, Tag)

@@ -87,8 +87,9 @@ impl Heap {
         Ok(())
     }
 
-    /// How often in a row words must be inconsistent to count as damage: they are inconsistent
-    /// while another thread changes a few of them, and that thread may be descheduled meanwhile.
+    /// How many reads in a row must find words inconsistent for these to count as damaged. Words
+    /// are inconsistent while another thread changes several of them, and that thread may be
+    /// descheduled meanwhile.
     const READS: usize = 100;
 
     fn check_again(&self, index: usize, end: usize) -> Result<usize, Damage> {

@@ -1,4 +1,4 @@
-//! Caches shared by the threads of a process that have none of their own, because more threads live
+//! Caches for those threads of a process that have no separate cache, because more threads live
 //! than there are numbers or cache records.
 //!
 //! A thread takes a cache that no other thread uses at this time, works with it, and releases it.
@@ -12,11 +12,12 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Common caches of a process on each node: so many threads can allocate at once, on as many CPUs.
+/// The number of common caches of a process on each node. As many threads can allocate at once,
+/// on as many CPUs.
 pub(crate) const COMMONS: usize = 64;
 
-/// How often a common cache without a record is skipped before it requests a record again, which
-/// reads every record.
+/// How often a common cache without a record is skipped before a record is requested for it
+/// again. Such a request reads every record.
 const SKIPS: u32 = 1024;
 
 /// A common cache.
@@ -28,7 +29,7 @@ pub(crate) struct Common {
     is_used: AtomicU32,
     /// The cache; 0 before it is claimed. Only the thread that uses it writes this field.
     id: AtomicU32,
-    /// How often it is still skipped. Only the thread that uses it writes this field.
+    /// How many more times it is skipped. Only the thread that uses it writes this field.
     waits: AtomicU32,
 }
 

@@ -1,4 +1,4 @@
-//! From the numbers of threads to their caches, for one heap.
+//! A map from thread numbers to the threads' caches, for one heap.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicPtr;
@@ -44,8 +44,8 @@ impl Entry {
     #[inline(always)]
     pub(crate) unsafe fn bin(&self, form: usize) -> Option<&Bin> {
         let origin = self.bins.load(Relaxed);
-        // SAFETY: not null, so it was set to the origin of a cache's bins; the rest is the caller's
-        // promise.
+        // SAFETY: not null, so it was set to the origin of a cache's bins; the caller promises
+        // the rest.
         (!origin.is_null()).then(|| unsafe { Bin::of_form(origin, form) })
     }
 
@@ -151,7 +151,7 @@ impl Directory {
         let offset = self.rows * ROW_BYTES + node * COMMONS * size_of::<Common>();
         // SAFETY: within the mapping, by the check.
         let start = unsafe { self.start.byte_add(offset) };
-        // SAFETY: mapped for as long as `self` lives, and aligned, for rows and commons are
+        // SAFETY: mapped for as long as `self` lives, and aligned, because rows and commons are
         // multiples of their alignment; zeroes are commons; all access is atomic.
         unsafe { core::slice::from_raw_parts(start.cast().as_ptr(), COMMONS) }
     }
@@ -169,8 +169,8 @@ const _: () = {
 impl Drop for Directory {
     fn drop(&mut self) {
         let bytes = FRONT_BYTES + Self::bytes(self.rows);
-        // SAFETY: mapped by `new` for this value alone, which no one borrows any more. It cannot
-        // fail for a mapped range.
+        // SAFETY: mapped by `new` for this value alone, which is no longer borrowed. Unmapping a
+        // mapped range cannot fail.
         let _ = unsafe { memory::unmap(self.front().addr().get(), bytes) };
     }
 }

@@ -3,12 +3,12 @@
 //! [`common`].
 //!
 //! A number belongs to a thread until the thread ends. No code runs at that time, because a
-//! destructor would call malloc. So the numbers of ended threads are found when new threads come,
-//! and the caches of a number go to its new thread. A thread does not record its own start time,
-//! which would distinguish it from a later thread with the same TID: the kernel needs 40 to 100 us
-//! to report it, and the thread's first allocation would wait. [`reclaim_numbers`] records it.
-//! Until then a later thread with the same TID counts as the earlier one, whose number stays in use
-//! while the later thread lives.
+//! destructor would call malloc. So the numbers of ended threads are found when new threads
+//! register, and the caches of a number go to its new thread. A thread does not record its own
+//! start time, which would distinguish it from a later thread with the same TID: the kernel needs
+//! 40 to 100 us to report it, and the thread's first allocation would wait. [`reclaim_numbers`]
+//! records it. Until then a later thread with the same TID counts as the earlier one, whose
+//! number stays in use while the later thread lives.
 //!
 //! In a child of fork the directories read as empty, and only the thread that forked exists. It
 //! keeps its number and registers again at its next request. Until then no other thread may get
@@ -21,7 +21,7 @@
 //! From the bottom up:
 //!
 //! - [`common`]: caches shared by the threads without a number;
-//! - `directory`: from the numbers of threads to their caches, for one heap.
+//! - `directory`: a map from thread numbers to the threads' caches, for one heap.
 
 pub(crate) mod common;
 mod directory;
@@ -46,29 +46,30 @@ pub(crate) const THREADS_MAX: usize = 4096;
 /// How many numbers are checked for an ended thread when a thread registers: a system call each.
 const CHECKS: usize = 2;
 
-/// How many are checked before a new number above [`UPKEEP_NUMBERS`] is given out. This keeps the
-/// numbers, each of which has a cache, close to the number of threads.
+/// How many numbers are checked before a new number above [`UPKEEP_NUMBERS`] is given out. This
+/// keeps the numbers, each of which has a cache, close to the number of threads.
 const MORE_CHECKS: usize = 8;
 
-/// How many are checked when no number is free.
+/// How many numbers are checked when none is free.
 const LAST_CHECKS: usize = 64;
 
 /// Calls that a thread without a number or cache makes before it requests one again. Each request
 /// costs at most [`LAST_CHECKS`] system calls and a check of every number.
 const CALLS_BETWEEN: u32 = 1024;
 
-/// How many threads, those with the lowest numbers, have full caches at least. Numbers are given
-/// out from the lowest on, so a higher number means that the process has many threads.
+/// The fewest threads that have full caches, those with the lowest numbers. Numbers are given out
+/// from the lowest on, so a higher number means that the process has many threads.
 const FULL_CACHES_MIN: usize = 64;
 
-/// And so many for each CPU: more threads do not run at once.
+/// Threads per CPU that have full caches, if these are more than [`FULL_CACHES_MIN`] in total.
+/// More threads do not run at once.
 const FULL_CACHES_PER_CPU: usize = 4;
 
-/// If upkeep checks for ended threads, a thread that registers does not, as long as so many numbers
-/// suffice. This saves 6 to 10 us of its first allocation.
+/// If upkeep checks for ended threads, a thread that registers does not check, as long as this
+/// many numbers suffice. This saves 6 to 10 us of its first allocation.
 const UPKEEP_NUMBERS: usize = 64;
 
-/// An entry of the table of threads whose number the thread that forked may still have.
+/// The table entry of a number that the thread that forked may still have.
 const RETIRED: u64 = u64::MAX;
 
 std::thread_local! {
@@ -152,13 +153,14 @@ pub(crate) fn register() -> Option<usize> {
     let thread = process::own_tid();
     reset_table(process, thread);
     if thread == process {
-        // The first thread. In a child of fork it is the one that forked and knows its number.
+        // This is the first thread. In a child of fork it is the one that forked and knows its
+        // number.
         release(|number| number == self::number());
     }
     let me = pack(Identity { number: thread, start: 0 });
     let number = match number() {
         0 => fresh(process, me)?,
-        // The thread that forked: its number was retired, and no other thread takes it.
+        // This is the thread that forked: its number was retired, and no other thread takes it.
         old => {
             THREADS[old].store(me, SeqCst);
             old
@@ -247,9 +249,9 @@ fn inherited(me: u64, checks: usize, is_gone: impl Fn(Identity) -> bool) -> Opti
     })
 }
 
-/// Records the start times that are not known yet. Passes every number that `has_left_something`
-/// and that no live thread has to `each`; no thread gets the number during the call. Returns how
-/// many.
+/// Records the start times that are not known yet. Calls `each` with every number for which
+/// `has_left_something` holds and that no live thread has. No thread gets such a number during
+/// that call. Returns the count of these numbers.
 pub(crate) fn reclaim_numbers(
     has_left_something: impl Fn(usize) -> bool,
     mut each: impl FnMut(usize),
@@ -384,7 +386,7 @@ mod tests {
         assert_eq!(status, 0);
     }
 
-    /// The numbers of so many threads that live at the same time.
+    /// The numbers of `count` threads that live at the same time.
     #[cfg(not(miri))]
     fn numbers_at_once(count: usize) -> BTreeSet<usize> {
         let barrier = Barrier::new(count);
@@ -402,7 +404,7 @@ mod tests {
         })
     }
 
-    /// Their values prove nothing, because other tests run threads at the same time.
+    /// The values of the numbers prove nothing, because other tests run threads at the same time.
     #[test]
     fn numbers_of_ended_threads_are_reused() {
         let numbers = (0..200).map(|_| thread::spawn(|| register().unwrap()).join().unwrap());

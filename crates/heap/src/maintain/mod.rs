@@ -16,8 +16,9 @@ use upkeep::Upkeep;
 /// The unit of a page's idle time in milliseconds: 16 bits hold four hours.
 const TICK_MS: u64 = 250;
 
-/// The shifts of the slot words that are brought with pages that are ready from the start: those of
-/// blocks of 1 KiB and more, 8 KiB for each 2 MiB. The words of 64 B alone would be 64 KiB.
+/// The shifts whose slot words the kernel maps together with pages that are ready from the start:
+/// those of blocks of 1 KiB and more, 8 KiB per 2 MiB. The words for blocks of 64 B alone would
+/// be 64 KiB.
 const FIRST_SHIFTS: u32 = !0 << (10 - SHIFT_MIN);
 
 /// The result of one call of [`Heap::maintain`].
@@ -44,8 +45,8 @@ impl Heap {
     ///
     /// O(threads + processes) system calls, and one or two for each page that is made ready or
     /// given back. Reads a word for each page that was ever used and for each slice of the free
-    /// ones. Once in each decay time it also reads a word of each slice and the first slots of each
-    /// span.
+    /// pages. Once in each decay time it also reads a word of each slice and the first slots of
+    /// each span.
     ///
     /// ```
     /// use haul_heap::{Heap, Node};
@@ -57,7 +58,7 @@ impl Heap {
     /// ```
     pub fn maintain(&self) -> Maintenance {
         if self.upkeep.ahead_bytes > 0 {
-            // First, because this thread may need one itself.
+            // Done first, because this thread may need a record itself.
             cache::bring_next(&self.memory);
         }
         let mut done = Maintenance { reaped: self.reap(), ..Maintenance::default() };
@@ -120,7 +121,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Pages of each node that `bytes` of the heap correspond to.
+    /// The number of pages per node that `bytes` of the heap correspond to.
     fn pages_of_each(&self, bytes: u64) -> usize {
         let each = bytes.div_ceil(self.node_count() as u64);
         usize::try_from(each.div_ceil(PAGE as u64)).unwrap_or(usize::MAX)
@@ -129,7 +130,8 @@ impl Heap {
     /// Gives back every free page, for when the memory is needed elsewhere. The caches of other
     /// threads stay as they are. Returns how many pages were given back.
     ///
-    /// Costs as [`Heap::maintain`], without its work for dead processes and for pages ahead.
+    /// Costs as much as [`Heap::maintain`], less that call's work for dead processes and for
+    /// pages ahead.
     ///
     /// ```
     /// use haul_heap::{Heap, Node, Request};

@@ -22,19 +22,20 @@ use crate::sync::{
 /// Index in a node's further hints of the tick at which empty spans were last dropped.
 const DROPPED: usize = 0;
 
-/// Index in a node's further hints of the shifts whose slot words are brought ahead, a bit each.
+/// Index in a node's further hints of the shifts, a bit each, whose slot words the kernel was
+/// made to map ahead.
 const TOUCHED: usize = 1;
 
 /// Index in a node's further hints of the number of pages that the pool had refused when they were
 /// last retried. The number so far is in [`crate::memory::REFUSED`].
 const RETRIED: usize = 4;
 
-/// Slot words of each shift that are brought beyond those of a page: 32 KiB, for 64 MiB in blocks
-/// of 4 KiB. A hypervisor can need 8 ms for the data of one page, in which time a program reaches
+/// Slot words per shift that the kernel maps beyond those of a page: 32 KiB, for 64 MiB in blocks
+/// of 4 KiB. A hypervisor can need 8 ms for the data of one page; in that time a program reaches
 /// the fourth page behind it.
 const WORDS_AHEAD: usize = 1 << 14;
 
-/// Counts of free slots in the smallest page that a kernel brings.
+/// Counts of free slots in the smallest page that a kernel maps.
 const COUNTS: usize = 4096 / size_of::<u32>();
 
 /// The upkeep of one node.
@@ -56,8 +57,8 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Makes the pages candidates again that the pool refused to any process since the last such
-    /// call, if the pool has free pages.
+    /// If the pool has free pages, makes those pages candidates again that the pool refused to
+    /// any process since the last such call.
     pub(super) fn note_refused(&self) {
         let memory = self.memory();
         let hints = &memory.tables.nodes()[self.keeper.node];
@@ -71,12 +72,12 @@ impl Upkeep<'_> {
                 memory.note_page(page);
             }
         }
-        // Last: if this process dies before, the next call does it again.
+        // Stored last: if this process dies before, the next call does this work again.
         retried.store(count, Relaxed);
     }
 
-    /// Gives back idle free pages, except `keep` of them. Returns how many are ready and free, and
-    /// how many were given back.
+    /// Gives back idle free pages, except `keep` of them. Returns how many pages are ready and
+    /// free, and how many were given back.
     pub(super) fn release_idle(&self, keep: usize) -> (usize, u32) {
         let (mut ready, mut released) = (0, 0);
         for page in self.used_pages() {
@@ -107,8 +108,8 @@ impl Upkeep<'_> {
         self.used_pages().filter(|page| self.is_ready_and_free(*page))
     }
 
-    /// Whether a free page has been free at least for the decay time, since it was first seen free.
-    /// The generations of its slices show whether it was used in between.
+    /// Whether at least the decay time has passed since a free page was first seen free, without
+    /// a use in between. The generations of its slices show whether it was used.
     fn is_idle(&self, page: usize) -> bool {
         let Some(decay) = self.heap.upkeep.decay_ms else { return false };
         let tables = &self.memory().tables;
@@ -139,8 +140,8 @@ impl Upkeep<'_> {
         step!("maintain.release.after_claim");
         memory.count_used(&run, memory.pieces_of(run.clone()));
         let (word, slices) = (&memory.tables.pages()[page], memory.tables.slices());
-        // A provider of external memory may hand it out again at once, to a thread that makes the
-        // page ready. So the page becomes absent first, and its slices stay claimed until the
+        // A provider of external memory may hand out the page again at once, to a thread that
+        // makes it ready. So the page becomes absent first, and its slices stay claimed until the
         // provider has accepted it.
         let between = memory.region.external().map(|_| PageWord::GIVEN_BACK);
         let is_gone = page::drain(word, slices, &run, self.keeper.id, between, |ready| {
@@ -194,8 +195,8 @@ impl Upkeep<'_> {
         slice::claim(memory.tables.slices(), run.clone(), self.keeper.id)
             .map_err(|_| Refused::Busy)?;
         step!("maintain.grow.after_claim");
-        // First, because it is fast: if the data takes long, allocations meanwhile reach the pages
-        // behind.
+        // Done first, because it is fast. If getting the data takes long, allocations meanwhile
+        // reach the pages behind.
         self.touch(page, self.shifts() | shifts);
         if page == self.pages().start {
             // The sizes of later requests are not known yet, and the very first request waits for
@@ -218,7 +219,8 @@ impl Upkeep<'_> {
         self.memory().tables.nodes()[self.keeper.node].shifts.load(Relaxed)
     }
 
-    /// Brings, for pages that are ready already, the slot words of shifts that came into use since.
+    /// Makes the kernel map, for pages that are ready already, the slot words of shifts that have
+    /// come into use since the last call.
     pub(super) fn touch_new_shifts(&self) {
         let shifts = self.shifts();
         let touched = &self.memory().tables.nodes()[self.keeper.node].more[TOUCHED];
@@ -229,17 +231,17 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Makes the kernel bring the metadata that the spans of a page write, and slot words of the
-    /// pages behind it, so that no allocation takes these faults: two of some 4 us for each 2,048
-    /// blocks of 4 KiB, and of 20 to 40 us if a hypervisor must find the memory. Two system calls,
-    /// and one for each shift.
+    /// Makes the kernel map the metadata that is written for the spans of a page, and slot words
+    /// of the pages behind it, so that no allocation causes these page faults: two per 2,048
+    /// blocks of 4 KiB. Each takes some 4 us, or 20 to 40 us if a hypervisor must find the
+    /// memory. Two system calls, and one for each shift.
     fn touch(&self, page: usize, shifts: u32) {
         let tables = &self.memory().tables;
         self.memory().bring(&tables.slices()[slices_of(page)]);
         for order in 0..ORDERS {
             let (first, counts) = (slices_of(page).start >> order, tables.span_free(order));
-            // A page of counts serves many pages. It is brought by the first page of the many
-            // before.
+            // A page of counts serves a group of data pages. The kernel maps it when the first
+            // data page of the group before is touched.
             if first.is_multiple_of(COUNTS) && slices_of(page).start == first << order {
                 self.memory().bring(&counts[first..(first + 2 * COUNTS).min(counts.len())]);
             }
@@ -253,7 +255,7 @@ impl Upkeep<'_> {
         }
     }
 
-    /// The words of the slots of this shift in a page.
+    /// The slot words of a page in the array of `shift`.
     fn slot_words(&self, page: usize, shift: u32) -> &[AtomicU16] {
         &self.memory().tables.slots(shift)[(page * PAGE) >> shift..((page + 1) * PAGE) >> shift]
     }

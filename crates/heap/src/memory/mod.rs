@@ -1,9 +1,9 @@
 //! Runs of slices: how a free run is found, claimed with its pages ready, and given back.
 //!
-//! A span lies within one page, at a multiple of its length. It takes the lowest page that has such
-//! a run, by the bitmap of its length. A large block takes the lowest free slices that suffice,
-//! within a page or across several. Pages that were never used lie above a node's frontier and are
-//! in no bitmap until they are needed: see `open`.
+//! A span lies within one page, at a multiple of its length. It takes the lowest page that has
+//! such a run, found by the bitmap of its length. A large block takes the lowest free slices that
+//! suffice, within a page or across several. Pages that were never used lie above a node's
+//! frontier and are in no bitmap until they are needed: see `open`.
 //!
 //! From the bottom up:
 //!
@@ -59,16 +59,16 @@ pub(crate) struct Memory {
     pub(crate) crowd: Crowd,
 }
 
-/// Pauses while another thread makes a page ready, a tenth of a millisecond each: a tenth of a
-/// second in total. Getting the memory of one page took 8 ms under a hypervisor.
+/// The most pauses while another thread makes a page ready, a tenth of a millisecond each: a
+/// tenth of a second in total. Getting the memory of one page needed 8 ms under a hypervisor.
 const PAUSES: usize = 1000;
 
-/// The most pages that hold the requested run and for which other threads are getting memory. A
-/// further thread waits for one of them instead of opening a page. Otherwise each of many threads
-/// would open a page of its own. Some of these pages may belong to threads that died meanwhile.
+/// The most pages that contain the requested run and for which other threads are getting memory.
+/// A further thread waits for one of these pages instead of opening another. Otherwise each of
+/// many threads would open a page. Some of these pages may belong to threads that died meanwhile.
 const BUSY_MAX: usize = 4;
 
-/// After so many polls, the waiter checks whether another thread still works on the page. Two
+/// Polls after which the waiter checks whether another thread still works on the page. Two
 /// negative checks in a row end the wait. Each poll yields the processor, which can take long.
 const POLLS_PER_CHECK: usize = 32;
 
@@ -80,8 +80,8 @@ struct Patience {
 }
 
 impl Patience {
-    /// Waits a moment. Returns false if the wait has reached its limit, or if no thread works on
-    /// it.
+    /// Waits a moment. Returns false if the wait has reached its limit, or if no other thread
+    /// does the awaited work.
     fn poll(&mut self, is_worked_on: impl Fn() -> bool) -> bool {
         self.polls += 1;
         if self.polls.is_multiple_of(POLLS_PER_CHECK) {
@@ -101,12 +101,12 @@ impl Patience {
 
 /// Why a page that seemed to have a run did not provide it.
 enum Miss {
-    /// Other threads were faster, or one of them is getting its memory: the next page may do. Holds
-    /// the number of such pages.
+    /// Other threads were faster, or one of them is getting the page's memory. The next page may
+    /// have a run. Holds the number of such pages.
     Busy(usize),
     /// It has no such run.
     Full,
-    /// Its memory is not available; another page's may be.
+    /// Its memory is not available, but that of another page may be.
     Unusable,
     /// The system has no memory for it.
     Refused,
@@ -161,8 +161,8 @@ impl Memory {
         self.tables.order(order)
     }
 
-    /// Makes a page's memory ready for `me`, which has claimed slices of it. Before it uses them,
-    /// it must check that they are still claimed ([`slice::is_claimed`]).
+    /// Makes a page's memory ready for `me`, which has claimed slices of it. Before `me` uses the
+    /// slices, it must check that they are still claimed ([`slice::is_claimed`]).
     pub(crate) fn make_ready(
         &self,
         page: usize,
@@ -170,7 +170,7 @@ impl Memory {
         urgency: Urgency,
     ) -> Result<(), Refused> {
         let word = &self.tables.pages()[page];
-        // The provider chooses the pages: an absent page belongs to another user.
+        // The provider chooses the external pages, so an absent page belongs to another user.
         if self.is_external() && !PageWord(word.load(Acquire)).is_ready() {
             return Err(Refused::Unusable);
         }
@@ -195,9 +195,9 @@ impl Memory {
     }
 
     /// Claims `count` free slices of one page of `node` for `me`, the first at a multiple of
-    /// `align` slices (both at most a page, `align` a power of two), with memory behind them all.
-    /// Reads a few words of a bitmap and claims each slice; a system call only where the kind of
-    /// page needs one.
+    /// `align` slices (both at most a page, `align` a power of two), with memory behind all of
+    /// them. Reads a few words of a bitmap and claims each slice. Makes a system call only if the
+    /// kind of page needs one.
     pub(crate) fn take_in_page(
         &self,
         node: usize,
@@ -217,12 +217,13 @@ impl Memory {
             if busy >= BUSY_MAX && is_worth_waiting() {
                 continue;
             }
-            // A page of which a slice is kept has no run of all its slices; the next one has.
+            // A page of which the provider keeps a slice has no run of all its slices, but the
+            // next page has one.
             let is_whole = order_of(count, align) == ORDERS - 1;
             let wanted = 1 + usize::from(is_whole && self.is_external());
             match self.open_pages(node, wanted) {
                 Ok(()) => openings = openings.checked_sub(1).ok_or(AllocError::Exhausted)?,
-                // The last page that has a run is being made ready by another.
+                // Another thread is making the last page that has a run ready.
                 Err(_) if busy > 0 && is_worth_waiting() => {}
                 Err(error) => return Err(error),
             }
@@ -241,14 +242,14 @@ impl Memory {
         })
     }
 
-    /// How often one request opens pages of a node at most. Each time fewer pages are left, unless
-    /// a peer corrupts the frontier.
+    /// How often one request may open pages of a node. Each time fewer pages are left, unless a
+    /// peer corrupts the frontier.
     fn openings(&self, node: usize) -> usize {
         self.pages_of(node).len()
     }
 
-    /// Claims such a run in the lowest open page that has one. Returns [`Miss::Busy`] if some may
-    /// have one in a moment.
+    /// Claims such a run in the lowest open page that has one. Returns [`Miss::Busy`] if a page
+    /// may have one in a moment.
     fn take_in_open_page(
         &self,
         node: usize,
@@ -291,7 +292,8 @@ impl Memory {
             self.note_page(page);
         }
         if self.region.is_of_pool(page) {
-            // After the bits, so that a thread that sees the count sets them again.
+            // Counted after the bits are cleared, so that a thread that sees the count sets them
+            // again.
             let node = self.node_of(page * PAGE_SLICES);
             self.tables.nodes()[node].more[REFUSED].fetch_add(1, AcqRel);
         }
@@ -310,7 +312,8 @@ impl Memory {
         while at + count <= PAGE_SLICES {
             let taken = (0..count).rev().find(|i| !slice::word(slices, first + at + i).is_free());
             if let Some(taken) = taken {
-                // `align` is a power of two, and a division takes as long as the rest of the turn.
+                // `align` is a power of two, and a division takes as long as the rest of the
+                // iteration.
                 at = (at + taken + align) & !(align - 1);
                 continue;
             }
@@ -340,8 +343,8 @@ impl Memory {
         Err(Miss::Full)
     }
 
-    /// Claims exactly these slices with memory, or none. They are the last ones of a block of so
-    /// many bytes.
+    /// Claims exactly these slices with memory, or none. They are the last slices of a block of
+    /// `bytes` bytes.
     pub(crate) fn claim_ready(
         &self,
         run: Range<usize>,
@@ -356,8 +359,8 @@ impl Memory {
         self.keep_ready(&run, bytes, me)
     }
 
-    /// Gets memory for slices that `me` has just claimed, the last ones of a block of so many
-    /// bytes. If that fails, gives them back and records them as free.
+    /// Gets memory for slices that `me` has just claimed, the last ones of a block of `bytes`
+    /// bytes. If that fails, gives the slices back and records them as free.
     fn keep_ready(&self, run: &Range<usize>, bytes: usize, me: CacheId) -> Result<(), Refused> {
         let mut pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
         let mut last = pages.start;
@@ -372,20 +375,21 @@ impl Memory {
             self.note_free(run.clone());
         }
         if result == Err(Refused::Unusable) {
-            // Otherwise each such request would try it again.
+            // Otherwise each such request would try the page again.
             self.note_unusable(last);
         }
         self.supply(run, result?, bytes, me)
     }
 }
 
-/// The order of the bitmap of the pages that have a run of `count` slices at a multiple of `align`.
+/// The order whose bitmap shows the pages that have a run of `count` slices at a multiple of
+/// `align`.
 fn order_of(count: usize, align: usize) -> usize {
     count.max(align).next_power_of_two().trailing_zeros() as usize
 }
 
-/// One more than the order of the longest aligned free run in a page whose free slices have their
-/// bits set; 0 if none is free.
+/// One more than the order of the longest aligned free run in a page; 0 if no slice is free. The
+/// set bits of `mask` are the free slices.
 fn longest_order(mask: u32) -> usize {
     let (mut runs, mut order) = (mask, 0);
     while runs != 0 {

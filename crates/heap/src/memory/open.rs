@@ -16,19 +16,22 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
 /// The most pages that are put into the bitmaps at once if fewer were requested: half of the bits
-/// of a word. With one page at a time, 128 KiB grew at 97 ns a block.
+/// of a word. When pages were put in one at a time, growth in blocks of 128 KiB needed 97 ns per
+/// block.
 const PAGES_OPENED_MAX: usize = 32;
 
-/// Pages for which metadata is brought beyond those that were opened: as many as one page of 4 KiB
-/// of slice words serves, and at most so many that one allocation waits some 6 us for it.
+/// Pages beyond the opened ones for which the kernel maps metadata: at least as many as one page
+/// of 4 KiB of slice words serves, and at most so many that one allocation waits some 6 us for
+/// it.
 const PAGES_PREPARED_MIN: usize = 16;
 const PAGES_PREPARED_MAX: usize = 96;
 
-/// Page words in the smallest page of a kernel. The next such page is brought with the slice words
-/// that need it.
+/// Page words in the smallest page of a kernel. The kernel maps the next such page together with
+/// the slice words that need it.
 const PAGE_WORDS: usize = 4096 / size_of::<PageWord>();
 
-/// Index in a node's further hints of the number of pages for which that was done.
+/// Index in a node's further hints of the number of pages for which the kernel was made to map
+/// metadata.
 const PREPARED: usize = 2;
 
 impl Memory {
@@ -54,9 +57,9 @@ impl Memory {
         if frontier.compare_exchange(first as u32, next, AcqRel, Relaxed).is_ok() {
             step!("page.open.after_frontier");
             let opened = pages.start + first..pages.start + first + count;
-            // No thread had them before, or a faster thread is seen when a bit is followed. The
-            // bits come first, because every thread that finds no bit until then opens pages itself
-            // (1,000 threads that began at once opened 490 pages of 2 MiB).
+            // No thread had these pages before, or a faster thread is detected when a bit is
+            // followed. The bits are set first, because every thread that finds no bit until then
+            // opens pages itself (1,000 threads that began at once opened 490 pages of 2 MiB).
             (0..ORDERS).for_each(|order| self.order(order).set_all(opened.clone()));
             self.note_opened(node, opened);
             self.prepare(node, first + count);
@@ -64,9 +67,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes the kernel bring the words of the slices below page `end` of a node, and of as many
-    /// pages again. On first access, a page of them would cost two faults, because it is read
-    /// before it is written: 12 ns of 80 for blocks of 128 KiB.
+    /// Makes the kernel map the words of the slices below page `end` of a node, and those of some
+    /// pages above it. On first access, a page of these words would cost two faults, because it
+    /// is read before it is written: 12 ns of 80 for blocks of 128 KiB.
     pub(super) fn prepare(&self, node: usize, end: usize) {
         let done = &self.tables.nodes()[node].more[PREPARED];
         let from = done.load(Relaxed) as usize;
@@ -133,9 +136,9 @@ impl Memory {
     }
 
     /// Marks which of the first slices of a new page belong to the provider. Returns false if a
-    /// slice is in use. The provider may have kept other slices of it before, and a thread that
-    /// does not know yet that the page was given back may hold a slice for a moment; no thread
-    /// keeps one until the page is ready.
+    /// slice is in use. The provider may have kept other slices of the page before, and a thread
+    /// that does not know yet that the page was given back may hold a slice for a moment; no
+    /// thread keeps one until the page is ready.
     fn mark_outside(&self, page: usize, kept: usize) -> bool {
         let slices = &self.tables.slices()[page * PAGE_SLICES..][..PAGE_SLICES];
         slices.iter().enumerate().all(|(index, slice)| {
@@ -166,7 +169,7 @@ impl Memory {
     }
 
     /// Records the free slices of a page: the bits of its orders, its runs, and whether memory of
-    /// it is idle. Also records what a dead thread did not.
+    /// it is idle. Also records what a thread that died did not record.
     pub(crate) fn note_page(&self, page: usize) {
         let mask = self.note_runs(page);
         self.note_orders(page, mask);
@@ -180,8 +183,8 @@ impl Memory {
     pub(crate) fn note_freed(&self, run: &Range<usize>, pieces: usize) {
         for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
             let freed = mask_of(run, page * PAGE_SLICES, PAGE_SLICES);
-            // If they are noted already, no thread has cleared a bit of the page since: a thread
-            // that clears one records the free slices again.
+            // If these slices are noted already, no thread has cleared a bit of the page since
+            // then: a thread that clears a bit records the free slices again.
             if let Some(mask) = self.note_freed_runs(page, freed) {
                 self.note_orders(page, mask);
             }

@@ -1,11 +1,13 @@
-//! Memory for the metadata of a heap in a file, and of a private heap if the kernel counts writable
-//! memory (RLIMIT_DATA). The metadata is sparse. If the file system is full, of other files for
-//! example, the first access to a page would raise a signal. So the heap requests the memory before
-//! it uses the metadata, and a refusal is an error of the request. One bit for each piece, visible
-//! to all processes, records that it has memory; the memory is never given back.
+//! Memory for the metadata of a heap in a file, and of a private heap if the kernel counts
+//! writable memory (RLIMIT_DATA). The metadata is sparse. If the file system is full, for example
+//! because of other files, the first access to a page would raise a signal. So the heap requests
+//! the memory before it uses the metadata, and a refusal is an error of the request. One bit for
+//! each piece, visible to all processes, records that it has memory; the memory is never given
+//! back.
 //!
 //! - The words of a page and of its slices: before the page is opened.
-//! - The words of a span's slots, its count, and what leads to it: before it is built.
+//! - The words of a span's slots, its count, and the words by which the span is found: before it
+//!   is built.
 //! - A cache's record: before its word is read.
 
 use core::ops::Range;
@@ -20,9 +22,9 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::{self, machine};
 use crate::tables::CacheRecord;
 
-/// Slot words that are brought at once if those of a span are missing: two pages, for 256 KiB in
-/// blocks of 64 B or 16 MiB in blocks of 4 KiB. More would make one allocation wait longer, some
-/// 2.5 us a page.
+/// Slot words that the kernel maps at once if those of a span are missing: two pages, for 256 KiB
+/// in blocks of 64 B or 16 MiB in blocks of 4 KiB. More would make one allocation wait longer,
+/// some 2.5 us per page.
 const WORDS_AHEAD: usize = 2 * RESERVE / size_of::<AtomicU16>();
 
 const _: () = assert!(CLASSES <= u64::BITS as usize);
@@ -94,8 +96,8 @@ impl Memory {
             && self.reserve(&bits[head / 64..=head / 64])
     }
 
-    /// Ensures that the words of these slots can be accessed. If they could not yet, also brings
-    /// some words behind them, if there is memory for these.
+    /// Ensures that the words of these slots can be accessed. If they could not yet, also makes
+    /// the kernel map some words behind them, if there is memory for these.
     fn reserve_slots(&self, words: &[AtomicU16], slots: Range<usize>) -> bool {
         let ahead = slots.start..slots.end.max(slots.start + WORDS_AHEAD).min(words.len());
         self.is_reserved(&words[slots.clone()])

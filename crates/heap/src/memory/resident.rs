@@ -1,12 +1,13 @@
-//! The memory of slices, and how that of free ones is given back.
+//! The memory of slices, and how the memory of free slices is given back.
 //!
-//! The word of a free slice counts how many of its pieces of 4 KiB can be resident, and so does the
-//! word of the last slice of a large block. Resident are slices that were written, and all slices
-//! of a page that the kernel brings as one huge page. These pieces are counted for each node. If
-//! more memory is idle after a request for a large block than a small part of the memory in use,
-//! the request gives some of it back, from the highest page down, because the lowest pages are
-//! reused first. So a heap is hardly larger than its blocks, in whatever order they come and go,
-//! and a program that allocates again what it freed makes no system call.
+//! The word of a free slice counts how many of its pieces of 4 KiB can be resident, and so does
+//! the word of the last slice of a large block. Slices that were written are resident, and so are
+//! all slices of a page that the kernel maps as one huge page. The pieces of free slices that can
+//! be resident are counted for each node. If more memory is idle after a request for a large
+//! block than a small part of the memory in use, the request gives some of it back, from the
+//! highest page down, because the lowest pages are reused first. So a heap is hardly larger than
+//! its blocks, in whatever order they come and go, and a program that allocates again what it
+//! freed makes no system call.
 
 use core::ops::Range;
 
@@ -22,25 +23,25 @@ use crate::sync::Ordering::{Acquire, Relaxed};
 /// Bytes of a piece.
 const PIECE: usize = SLICE / PIECES as usize;
 
-/// One in so many pieces may be idle: 2%.
+/// One in this many pieces may be idle: 2%.
 const IDLE_PART: usize = 48;
 
 /// Pieces that may always be idle: 256 KiB.
 const IDLE_MIN: usize = (256 << 10) / PIECE;
 
-/// If less is in use than so many times the size of the current request, as much as that size may
-/// be idle. So a program with one large block of changing size does not give it back and request it
-/// again.
+/// If less memory is in use than this many times the size of the current request, as much memory
+/// as that size may be idle. So a program with one large block of changing size does not give the
+/// block's memory back and request it again.
 const FEW: usize = 8;
 
-/// Requests give back at most one in so many of the slices in use for slices that were freed
-/// before, so that a program that frees all its blocks and allocates them again does not give the
-/// memory back meanwhile. (It did: 5,000 blocks of 262,145 B needed 5,070 ns each, and 88 if the
-/// memory stays.)
+/// Slices that were freed make later requests give memory back, but only up to one in this many
+/// of the slices in use. So a program that frees all its blocks and allocates them again does not
+/// give the memory back meanwhile. (Without this limit it did: 5,000 blocks of 262,145 B needed
+/// 5,070 ns each, and 88 if the memory stays.)
 const TURN_PART: u64 = 8;
 
-/// A large block keeps memory behind its end, in its last slice, up to one in so many of its bytes:
-/// 4%. Giving it back costs a system call.
+/// A large block keeps memory behind its end, in its last slice, up to one in this many of its
+/// bytes: 4%. Giving it back costs a system call.
 const TAIL_PART: usize = 24;
 
 impl Memory {
@@ -91,9 +92,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Records that the first access to slices of a page brings the whole page, if it does: the
-    /// kernel brings a huge page if nothing of it is resident. If that is not allowed by `may`,
-    /// makes the kernel bring small pages. Returns whether the whole page comes.
+    /// Records that the first access to slices of a page makes the kernel map the whole page, if
+    /// it does: the kernel maps a huge page if nothing of it is resident. If `may` forbids that,
+    /// makes the kernel map small pages. Returns whether the kernel will map the whole page.
     fn note_touched(&self, page: usize, run: &Range<usize>, may: bool) -> bool {
         let word = PageWord(self.tables.pages()[page].load(Acquire));
         let slices = self.tables.slices();
@@ -120,7 +121,8 @@ impl Memory {
         }
     }
 
-    /// Marks slices as resident that are free, or for which `own` holds, and counts them as idle.
+    /// Marks those slices as resident that are free or for which `own` holds, and counts them as
+    /// idle.
     fn note_resident(&self, all: impl Iterator<Item = usize>, own: impl Fn(Slice) -> bool) {
         let slices = self.tables.slices();
         let (mut first, mut more) = (None, 0);
@@ -138,7 +140,7 @@ impl Memory {
         }
         if let Some(index) = first {
             self.count(index, 0, more as i64);
-            // Otherwise no search finds it until a block of the page is freed.
+            // Otherwise no search finds the idle memory until a block of the page is freed.
             self.note_idle(index / PAGE_SLICES);
         }
     }
@@ -171,10 +173,11 @@ impl Memory {
         }
     }
 
-    /// Gives idle memory of a node back if more is idle than a part of the memory in use and than
-    /// `kept` bytes, and, if little is in use, than the `request` that was just served, in slices.
-    /// Gives back at most about twice the size of the request, and nothing if no block was freed.
-    /// If `kept` is not 0, entirely free pages stay as they are.
+    /// Gives idle memory of a node back if more is idle than a part of the memory in use and more
+    /// than `kept` bytes. If little memory is in use, more must also be idle than the `request`
+    /// that was just served, in slices. Gives back at most about twice the size of the request,
+    /// and nothing if no block was freed. If `kept` is not 0, entirely free pages stay as they
+    /// are.
     pub(crate) fn relieve(&self, node: usize, me: CacheId, request: usize, kept: u64) {
         let (used, idle) = self.counted(node);
         let (used, request) = (used * PIECES as usize, request * PIECES as usize);
@@ -195,13 +198,13 @@ impl Memory {
             }
         }
         if is_empty && kept == 0 {
-            // The count is wrong: a process died in between.
+            // The count is wrong: a process died before it counted.
             self.count(pages.start * PAGE_SLICES, 0, -(idle as i64));
         }
     }
 
     /// Whether something was freed for which no request has given memory back yet. Deducts this
-    /// request's part, in pieces as for the memory in use.
+    /// request's part. `request` and `used`, the memory in use, are in pieces.
     fn was_freed(&self, node: usize, used: usize, request: usize) -> bool {
         let freed = &self.tables.nodes()[node].freed;
         let [used, request] = [used, request].map(|pieces| pieces as u64 / u64::from(PIECES));
@@ -250,7 +253,7 @@ impl Memory {
         self.count_used(&run, pieces);
         let is_mine = page.is_ready() && slice::is_claimed(slices, run.clone(), me);
         if is_mine {
-            // First, because the next owner requests the memory that they lack.
+            // Set first, because the next owner requests the memory that the slices lack.
             slice::set_resident(slices, run.clone(), 0);
             step!("resident.shed.before_discard");
             if !self.part_untouched(page, &run) {
@@ -262,9 +265,9 @@ impl Memory {
         if is_mine { pieces } else { 0 }
     }
 
-    /// If nothing of a page is resident, makes the kernel bring small pages for these slices, which
-    /// the caller owns; otherwise the first access would bring the memory that is being given back.
-    /// Returns whether that was so.
+    /// If nothing of a page is resident, makes the kernel map small pages for these slices, which
+    /// the caller owns. Otherwise the first access would make the kernel map the memory that is
+    /// being given back. Returns whether this was done.
     fn part_untouched(&self, page: PageWord, run: &Range<usize>) -> bool {
         Backing::from_number(page.backing()) == Backing::Transparent
             && self.region.is_untouched(run.start / PAGE_SLICES)
@@ -279,7 +282,7 @@ impl Memory {
         unsafe { self.region.discard(start, end) }
     }
 
-    /// How many pieces of slices, which the caller owns, count as idle when they are free.
+    /// How many pieces of slices, which the caller owns, count as idle once the slices are free.
     pub(crate) fn pieces_of(&self, run: Range<usize>) -> usize {
         slice::pieces(self.tables.slices(), run.clone()).saturating_sub(self.pool_pieces(&run))
     }
@@ -295,18 +298,18 @@ impl Memory {
     fn pieces_in_pool(&self, run: &Range<usize>) -> usize {
         let is_of_pool = |page: &usize| self.region.is_of_pool(*page);
         let pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
-        // The pool's pages are the first of a node.
+        // The pool's pages are the first pages of a node.
         let end = pages.start + pages.take_while(is_of_pool).count();
         let end = run.end.min(end * PAGE_SLICES);
         if end <= run.start { 0 } else { slice::pieces(self.tables.slices(), run.start..end) }
     }
 
-    /// Counts slices that were free, with so many pieces.
+    /// Counts slices that were free as used, and `pieces` of them as no longer idle.
     pub(crate) fn count_used(&self, run: &Range<usize>, pieces: usize) {
         self.count(run.start, run.len() as i64, -(pieces as i64));
     }
 
-    /// Counts slices that became free, with so many pieces.
+    /// Counts slices as free, and `pieces` of them as idle.
     pub(crate) fn count_freed(&self, run: &Range<usize>, pieces: usize) {
         self.count(run.start, -(run.len() as i64), pieces as i64);
     }
@@ -345,7 +348,7 @@ impl Memory {
     }
 }
 
-/// Pieces of its last slice that a block of so many bytes needs.
+/// The number of pieces of its last slice that a block of `bytes` bytes needs.
 const fn pieces_in_last(bytes: usize) -> u32 {
     let pieces = bytes.div_ceil(PIECE) as u32;
     if pieces == 0 { 1 } else { (pieces - 1) % PIECES + 1 }

@@ -12,8 +12,8 @@ use crate::protocol::step::step;
 use crate::protocol::word::{CacheId, PageWord};
 use crate::sync::Ordering::Acquire;
 
-/// Pages with runs that are long enough but not aligned that one search reads. Reading their words
-/// costs some 20 ns each.
+/// The most pages that one search reads although their runs are long enough but not aligned.
+/// Reading the words of each costs some 20 ns.
 const TRIES: usize = 16;
 
 /// A request for `count` slices at a multiple of `align`, a power of two, for a block of `bytes`.
@@ -25,9 +25,9 @@ pub(crate) struct RunRequest {
 }
 
 impl Memory {
-    /// Claims free slices of `node` for `me`, all with memory. Reads some dozens of words, however
-    /// many blocks live, and claims each slice; a system call only where the kind of page needs
-    /// one.
+    /// Claims free slices of `node` for `me`, all with memory. Reads some dozens of words,
+    /// however many blocks live, and claims each slice. Makes a system call only if the kind of
+    /// page needs one.
     pub(crate) fn take_run(
         &self,
         node: usize,
@@ -42,12 +42,13 @@ impl Memory {
                 Err(Miss::Refused) => return Err(AllocError::Exhausted),
                 Err(miss) => matches!(miss, Miss::Busy(_)),
             };
-            // A page of which a slice is kept has no run of all its slices; the next one has.
+            // A page of which the provider keeps a slice has no run of all its slices, but the
+            // next page has one.
             let has_kept = self.is_external() && count.max(align) > PAGE_SLICES / 2;
             let wanted = count.div_ceil(PAGE_SLICES) + usize::from(has_kept);
             match self.open_pages(node, wanted) {
                 Ok(()) => openings = openings.checked_sub(1).ok_or(AllocError::Exhausted)?,
-                // The last page that has a run is being made ready by another.
+                // Another thread is making the last page that has a run ready.
                 Err(_) if is_busy && patience.poll(|| self.is_being_mapped(node, me)) => {}
                 Err(error) => return Err(error),
             }
@@ -70,8 +71,8 @@ impl Memory {
         (is_one && self.claim_run(&run, request, me).is_ok()).then_some(run.start)
     }
 
-    /// As [`Memory::take_run`], as a last resort: records the free slices of every page that was
-    /// ever used, and tries each that may have such a run.
+    /// Like [`Memory::take_run`], but as a last resort: records the free slices of every page
+    /// that was ever used, and tries each that may have such a run.
     pub(crate) fn take_any_run(
         &self,
         node: usize,
@@ -85,7 +86,7 @@ impl Memory {
         }
     }
 
-    /// As [`Memory::take_run`], from open pages only: opens no page and requests no extent.
+    /// Like [`Memory::take_run`], but from open pages only: opens no page and requests no extent.
     pub(crate) fn take_held_run(
         &self,
         node: usize,
@@ -95,8 +96,8 @@ impl Memory {
         self.take_open_run(node, request, me, TRIES).map_err(|_| AllocError::Exhausted)
     }
 
-    /// Claims the lowest such slices of open pages. Returns [`Miss::Busy`] if there may be some in
-    /// a moment.
+    /// Claims the lowest slices of open pages that match the request. Returns [`Miss::Busy`] if
+    /// there may be such slices in a moment.
     fn take_open_run(
         &self,
         node: usize,
@@ -113,7 +114,7 @@ impl Memory {
         let runs = self.tables.runs(node);
         while let Some(found) = runs.find(&wanted) {
             if found + count > end {
-                // Corrupt words.
+                // The words are corrupt.
                 break;
             }
             let head = first * PAGE_SLICES + found;
@@ -159,13 +160,15 @@ impl Memory {
         })
     }
 
-    /// Records which slices of a page are free. Returns what is recorded then.
+    /// Records which slices of a page are free. Returns the slices that are then recorded as
+    /// free.
     pub(super) fn note_runs(&self, page: usize) -> u32 {
         let node = self.node_of(page * PAGE_SLICES);
         self.tables.runs(node).note(page - self.first_page_of(node), || self.free_mask(page))
     }
 
-    /// As [`Memory::note_runs`], for a page with too much recorded, and without its groups.
+    /// Like [`Memory::note_runs`], but for a page of which too many slices are recorded as free.
+    /// Does not update the page's groups.
     pub(super) fn note_page_runs(&self, page: usize) -> u32 {
         let node = self.node_of(page * PAGE_SLICES);
         self.tables.runs(node).note_page(page - self.first_page_of(node), || self.free_mask(page))
@@ -196,7 +199,7 @@ impl Memory {
 
     /// Which slices of a page are free, if it has memory or can get some.
     fn free_mask(&self, page: usize) -> u32 {
-        // The provider chooses which external pages come.
+        // The provider chooses the external pages, so an absent one cannot get memory.
         let is_there = || PageWord(self.tables.pages()[page].load(Acquire)).is_ready();
         if self.is_external() && !is_there() { 0 } else { self.masks(page).0 }
     }

@@ -28,7 +28,7 @@ fn wait_ends_when_no_thread_works_on_the_page() {
         (0..PATIENCE).find(|_| !patience.poll(is_worked_on))
     };
     assert_eq!(polls(&|| false), Some(2 * POLLS_PER_CHECK - 1));
-    // Between two threads that work on it, there may be a moment in which none does.
+    // Between two threads that work on the page, there may be a moment in which no thread does.
     let turn = core::cell::Cell::new(false);
     assert_eq!(polls(&|| turn.replace(!turn.get())), None);
 }

@@ -18,14 +18,14 @@ use crate::protocol::word::{CacheId, PageWord};
 use crate::region::Urgency;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// The part of a node's pages that can be claimed as a whole: a full heap lacks at most so much
-/// because threads claimed it ahead.
+/// One in this many of a node's pages can be claimed as a whole. A full heap lacks at most this
+/// part because threads claimed it ahead.
 const PART: usize = 8;
 
 impl Memory {
-    /// Claims a page of `node` without memory for `me`, and gets memory for it. Returns its slices.
-    /// Returns `None` if a page with memory seems to have a free run of `2^order` slices, if other
-    /// threads are claiming the page, and beyond the first pages.
+    /// Claims a page of `node` without memory for `me`, and gets memory for it. Returns its
+    /// slices. Returns `None` if a page with memory seems to have a free run of `2^order` slices,
+    /// if other threads are claiming the page, or if the page is not one of the first pages.
     pub(crate) fn take_page(&self, node: usize, order: usize, me: CacheId) -> Option<Range<usize>> {
         let page = self.absent_page(node, order)?;
         let slices = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
@@ -47,7 +47,7 @@ impl Memory {
             self.note_page(page);
             return None;
         }
-        // A thread that frees slices that are noted as free sets no bit, and one was cleared.
+        // A thread that frees slices that are noted as free sets no bit, and a bit was cleared.
         self.note_page_runs(page);
         Some(slices)
     }

@@ -1,6 +1,6 @@
-//! Bitmaps of candidates, in three levels: each bit of the second level says whether a word of the
-//! first has a bit, and each bit of the third says so of the second. A search reads a handful of
-//! words, whatever the number of bits.
+//! Bitmaps of candidates, in three levels: each bit of the second level says whether a word of
+//! the first has a set bit, and each bit of the third level says this about a word of the second.
+//! A search reads a handful of words, whatever the number of bits.
 //!
 //! All of it is a hint. A bit can be stale, which the thread that follows it detects. A bit that
 //! was lost when a process died is set again by the next thread that computes the bits from the
@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use crate::sync::{AtomicU64, SeqCst};
 
-/// Words of a bitmap of `bits` bits with its three levels.
+/// The number of words in all three levels of a bitmap of `bits` bits.
 pub(crate) const fn bitmap_words(bits: usize) -> usize {
     let first = bits.div_ceil(64);
     let second = first.div_ceil(64);
@@ -95,8 +95,8 @@ impl<'a> Bitmap<'a> {
         (found >= from).then_some(found)
     }
 
-    /// Clears the bit of word `index` of the level below, which became empty. Checks for a bit that
-    /// was set meanwhile.
+    /// Clears the bit for word `index` of the level below, because that word became empty. Checks
+    /// for a bit that was set meanwhile.
     fn clear_above(&self, level: usize, index: usize) {
         let Some(words) = self.levels.get(level) else { return };
         let mask = 1 << (index % 64);

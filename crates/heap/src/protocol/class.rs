@@ -18,12 +18,12 @@ pub(crate) const CLASSES: usize = 44;
 /// The fewest slots of a span, if its length allows: with fewer, building a span does not pay.
 const SPAN_SLOTS_MIN: usize = 8;
 
-/// Slot words in a cache line. A span has at least so many, unless it would be too long. Otherwise
-/// two threads with adjacent spans store to one line (4 KiB on two threads: 8 ns for an allocation
-/// and its free instead of 4).
+/// Slot words in a cache line. A span has at least this many, unless it would be too long.
+/// Otherwise two threads with adjacent spans store to one line (4 KiB on two threads: 8 ns for an
+/// allocation and its free instead of 4).
 const LINE_WORDS: usize = QUANTUM / size_of::<u16>();
 
-/// Slices of the longest span that is lengthened for that.
+/// The most slices of a span that is lengthened to have that many slot words.
 const APART_SLICES_MAX: usize = 4;
 
 /// Slices of the longest span: one page.
@@ -34,7 +34,7 @@ const SPAN_SLICES_MAX: usize = 32;
 /// above 16 KiB.)
 const BIN_BYTES_MAX: usize = 256 << 10;
 
-/// The most slots of a bin: with its count, it is four cache lines.
+/// The most slots of a bin: together with its count, they fill four cache lines.
 pub(crate) const BIN_SLOTS_MAX: usize = 63;
 
 /// The fewest slots of a full bin, whatever their size: with fewer, every other call would access
@@ -61,11 +61,11 @@ pub(crate) struct Class {
 /// read from shared memory has six bits, and any value of it is a valid index.
 pub(crate) const TABLE: [Class; 64] = table();
 
-/// The form of the spans of the class of each count of cache lines that is looked up.
+/// By size in cache lines, up to [`SMALL_LINES_MAX`]: the form of the spans of the size's class.
 const SMALL: [u16; SMALL_LINES_MAX + 1] = small();
 
-/// The most cache lines of a size whose class is looked up: a page, because 4 KiB then need 3.6 ns
-/// for an allocation and its free, and 5.3 if the class is computed from the size's bits.
+/// The largest size whose class is looked up, in cache lines: a page, because an allocation of 4
+/// KiB and its free then need 3.6 ns, and 5.3 if the class is computed from the size's bits.
 const SMALL_LINES_MAX: usize = 64;
 
 /// The largest size whose class is looked up, in bytes.
@@ -172,8 +172,8 @@ const fn describe(size: usize) -> Class {
     }
 }
 
-/// The shortest span with enough slots and words and at most 1/32 of it wasted at its end; else the
-/// span that wastes the least.
+/// The slices of the shortest span that has enough slots and words and wastes at most 1/32 at its
+/// end; else those of the span that wastes the least.
 const fn span_slices(size: usize) -> usize {
     let apart = (LINE_WORDS << size.trailing_zeros()).div_ceil(SLICE);
     let mut best = SPAN_SLICES_MAX;

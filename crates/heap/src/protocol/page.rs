@@ -1,7 +1,7 @@
 //! Transitions of a page of 2 MiB: absent -> mapping -> ready -> draining -> absent. Each is an
 //! exchange, or a store of the only owner. While a page is being mapped, its word decides for all
-//! its slices: a claim on a slice is valid if the page is ready and the claim is still there
-//! afterwards.
+//! its slices: a claim on a slice is valid if the page is ready and the slice's word, read after
+//! that, still contains the claim.
 //!
 //! The callers provide the memory.
 
@@ -57,10 +57,10 @@ pub(crate) fn make_ready(
     Ok(())
 }
 
-/// Makes the pages of slices that `me` claimed ready with `ready`. If the claims are still there
-/// then, they are valid, and the function returns how many pieces of the slices can be resident.
-/// Otherwise it gives them back, except the claims that the cache that maps the page has
-/// overwritten.
+/// Makes the pages of slices that `me` claimed ready with `ready`. If the slices' words then
+/// still contain the claims, these are valid, and the function returns how many pieces of the
+/// slices can be resident. Otherwise it gives back the slices, except those whose claims the
+/// cache that maps the page has overwritten.
 pub(crate) fn keep_claims(
     slices: &[AtomicU64],
     run: &Range<usize>,
@@ -75,10 +75,10 @@ pub(crate) fn keep_claims(
     result
 }
 
-/// Gives back the memory of a page with `give_back`, after `me` has claimed all its slices. Returns
-/// whether the memory was given back. `between` is the page's word meanwhile, if it is not
-/// draining: the provider of the memory may hand it out again at once, to a thread that makes the
-/// page ready.
+/// Gives back the memory of a page with `give_back`, after `me` has claimed all its slices.
+/// Returns whether the memory was given back. `between` is the page's word meanwhile, if that is
+/// not "draining": the provider of the memory may hand the page out again at once, to a thread
+/// that makes it ready.
 pub(crate) fn drain(
     page: &AtomicU64,
     slices: &[AtomicU64],
@@ -105,8 +105,8 @@ pub(crate) fn drain(
     is_gone
 }
 
-/// Sets the word of a page that a dead cache was mapping or draining to `next`. `word` is its word
-/// before.
+/// Sets the word of a page that a dead cache was mapping or draining to `next`. `word` is the
+/// page's previous word.
 pub(crate) fn reap(
     page: &AtomicU64,
     word: PageWord,

@@ -22,8 +22,8 @@ pub(crate) fn find_namespace(namespaces: &[AtomicU64], own: u64) -> u8 {
 }
 
 /// Takes a process's record with the word `old` and no live owner, calls `fill` to write the rest
-/// of the record, and names the new owner, `pid` of `namespace`. Returns false if another process
-/// was faster, or found `pid` dead meanwhile.
+/// of the record, and then names the new owner, `pid` of `namespace`, in the word. Returns false
+/// if another process was faster, or found `pid` dead meanwhile.
 pub(crate) fn join(
     state: &AtomicU64,
     old: ProcessWord,
@@ -42,21 +42,22 @@ pub(crate) fn join(
     state.compare_exchange(joining, active, AcqRel, Relaxed).is_ok()
 }
 
-/// Marks the record with the word `seen`, of `pid`, as being reaped by process `me`. The epoch
-/// distinguishes this from the change of another process that read the same word: a visitor and the
-/// dead visitor before it have the same slot.
+/// Marks the record of `pid`, whose word is `seen`, as being reaped by process `me`. The epoch
+/// distinguishes this change from that of another process that read the same word: a visitor and
+/// the dead visitor before it have the same slot.
 pub(crate) fn seize(state: &AtomicU64, seen: ProcessWord, pid: u32, me: u8) -> bool {
     let mine = ProcessWord::reaping(seen.epoch().wrapping_add(1), pid, me).0;
     state.compare_exchange(seen.0, mine, AcqRel, Relaxed).is_ok()
 }
 
-/// Frees a process's record, by its only owner.
+/// Frees a process's record. Only the record's owner may call this.
 pub(crate) fn free(state: &AtomicU64) {
     let epoch = ProcessWord(state.load(Relaxed)).epoch().wrapping_add(1);
     state.store(ProcessWord::free(epoch).0, Release);
 }
 
-/// Claims a cache's record for a thread of a process, if it is free. Returns its word before.
+/// Claims a cache's record for a thread of a process, if it is free. Returns the record's
+/// previous word.
 pub(crate) fn claim_cache(state: &AtomicU64, process: u8, thread: u16) -> Option<CacheWord> {
     let old = CacheWord(state.load(Acquire));
     let new = CacheWord::active(old.epoch().wrapping_add(1), process, thread);
@@ -79,7 +80,7 @@ pub(crate) fn seize_cache(state: &AtomicU64, me: u8, is_dead: impl FnOnce(u8) ->
     is_dead(process) && state.compare_exchange(word.0, mine, AcqRel, Relaxed).is_ok()
 }
 
-/// Frees a cache's record, by its only owner.
+/// Frees a cache's record. Only the record's owner may call this.
 pub(crate) fn free_cache(state: &AtomicU64) {
     let epoch = CacheWord(state.load(Relaxed)).epoch();
     state.store(CacheWord::free(epoch.wrapping_add(1)).0, Release);
@@ -87,12 +88,12 @@ pub(crate) fn free_cache(state: &AtomicU64) {
 
 /// Held by the one thread of this process that reaps the heap, so that "reaped by this process"
 /// names one thread. It is a mark in the process's record, which all attachments of the process
-/// share, even those of two libraries with a copy of this code each. It ends with the process:
-/// taking a record clears it.
+/// share, even if each belongs to a library with a separate copy of this code. It ends with the
+/// process: taking a record clears it.
 pub(crate) struct Guard<'a>(&'a AtomicU64);
 
 impl<'a> Guard<'a> {
-    /// Takes the mark; `None` while another thread has it.
+    /// Takes the mark; `None` while another thread holds it.
     pub(crate) fn take(mark: &'a AtomicU64) -> Option<Self> {
         // Only a thread that set the mark gets a guard, because its drop clears the mark.
         mark.compare_exchange(0, 1, Acquire, Relaxed).is_ok().then(|| Self(mark))

@@ -1,8 +1,8 @@
-//! Runs of free slices: for each page, its free slices, and for each page and each group of pages,
-//! the number of free slices at its start, at its end, and in its longest run. A group has
-//! [`FANOUT`] pages, the next level's group as many groups, and so on. So a run of any length,
-//! within a page or across several, is found by reading some dozen words, whatever the number of
-//! live blocks.
+//! Runs of free slices: for each page, its free slices, and for each page and each group of
+//! pages, the number of free slices at its start, at its end, and in its longest run. A group
+//! contains [`FANOUT`] pages, a group of the next level contains as many groups, and so on. So a
+//! run of any length, within a page or across several, is found by reading some dozen words,
+//! whatever the number of live blocks.
 //!
 //! All of it is a hint, which reports too many free slices rather than too few. A thread that frees
 //! slices records it, unless it is recorded already, in the page and in the groups that report less
@@ -13,21 +13,22 @@
 //! records the whole page ([`Runs::note`]).
 //!
 //! A word that decreases is computed from the words below and exchanged until it equals the
-//! computed value. If one thread does that while another raises a word below, each sees the other's
-//! change: a barrier stands between the change below and the read of the word above.
+//! computed value. If one thread does that while another raises a word below, each sees the
+//! other's change: a barrier separates the change below from the read of the word above.
 
 use core::ops::Range;
 
 use super::step::step;
 use crate::sync::{AtomicU64, Ordering::SeqCst, barrier};
 
-/// Pages, or groups, in a group. With 32, an allocation and its free of 262,145 B among 10,000 live
-/// blocks took 400 to 640 ns on Zen 4 in two runs, and 236 among ten.
+/// Pages, or groups, in a group. With 32, an allocation of 262,145 B and its free needed 400 to
+/// 640 ns among 10,000 live blocks on Zen 4 in two runs, and 236 among ten.
 pub(crate) const FANOUT: usize = 1 << FANOUT_SHIFT;
 
 const FANOUT_SHIFT: usize = 3;
 
-/// Levels: pages, and five of groups. The longest run of a group of the last is 2^20 slices.
+/// Levels: pages, and five of groups. The longest run of a group of the last level is 2^20
+/// slices.
 pub(crate) const LEVELS: usize = 6;
 
 const BITS: u32 = 21;
@@ -43,7 +44,7 @@ impl Free {
         Self(start as u64 | (longest as u64) << BITS | (end as u64) << (2 * BITS))
     }
 
-    /// The counts of a page of 32 slices whose free slices have their bits set.
+    /// The counts of a page of 32 slices. The set bits of `mask` are the free slices.
     const fn of_mask(mask: u32) -> Self {
         // Bit i of `ends[k]`: a run of 2^k ends at i.
         let mut ends = [mask; 6];
@@ -122,12 +123,12 @@ impl PageFree {
 pub(crate) struct Wanted {
     pub(crate) count: usize,
     pub(crate) align: usize,
-    /// The slices of the node to search, from the first to before the last, multiples of a page.
+    /// The slices of the node to search are `from..end`; both are multiples of a page's slices.
     pub(crate) from: usize,
     pub(crate) end: usize,
     /// How many pages that have a run of `count` slices, but none at a multiple of `align`, are
-    /// read before the search follows only runs that must contain one. This bounds the length of a
-    /// search.
+    /// read before the search follows only runs that must contain an aligned one. This bounds the
+    /// length of a search.
     pub(crate) tries: usize,
 }
 
@@ -142,13 +143,13 @@ pub(crate) struct Runs<'a> {
     page_slices: usize,
 }
 
-/// Words of a level, of so many pages.
+/// The number of words of a level, for `pages` pages.
 const fn level_words(pages: usize, level: usize) -> usize {
     let shift = level * FANOUT_SHIFT;
     (pages + (1 << shift) - 1) >> shift
 }
 
-/// Words of the groups of so many pages, in the levels below `end`.
+/// The number of words for the groups of `pages` pages, in the levels below `end`.
 const fn words_below(pages: usize, end: usize) -> usize {
     let (mut words, mut level) = (0, 1);
     while level < end {
@@ -158,14 +159,14 @@ const fn words_below(pages: usize, end: usize) -> usize {
     words
 }
 
-/// Words of the groups of so many pages.
+/// The number of words for the groups of `pages` pages.
 pub(crate) const fn group_words(pages: usize) -> usize {
     words_below(pages, LEVELS)
 }
 
-/// Records in a page's word that slices of it are free, a bit each. Returns the free slices
-/// recorded then, or `None` if these were recorded already. If it returns a mask, the caller must
-/// [raise](Runs::raise_groups) the groups.
+/// Records in a page's word that the slices of `mask`, a bit each, are free. Returns all free
+/// slices that are then recorded, or `None` if those of `mask` were recorded already. If it
+/// returns a mask, the caller must [raise](Runs::raise_groups) the groups.
 #[inline]
 pub(crate) fn freed(page: &AtomicU64, mask: u32) -> Option<u32> {
     let mut old = page.load(SeqCst);
@@ -194,8 +195,8 @@ impl<'a> Runs<'a> {
         Self { pages, groups, first, page_slices }
     }
 
-    /// Raises the groups of a page to what follows from the words below, up to a group that reports
-    /// enough: for a thread whose call of [`freed`] recorded more.
+    /// Raises the groups of a page to the counts that follow from the words below, up to a group
+    /// that reports enough. Called by a thread whose call of [`freed`] recorded more.
     #[inline(never)]
     pub(crate) fn raise_groups(&self, page: usize) {
         let mut index = page;
@@ -241,8 +242,8 @@ impl<'a> Runs<'a> {
         recompute(&self.level(level)[index], || self.joined(level, index).0);
     }
 
-    /// Whether a run that a search found is free by the words of its pages. If not, corrects the
-    /// groups that misled the search.
+    /// Whether a run that a search found is free according to the words of its pages. If not,
+    /// corrects the groups that misled the search.
     pub(crate) fn is_noted(&self, run: &Range<usize>) -> bool {
         let width = self.page_slices;
         let is_noted = |page: usize| self.has_noted(page, mask_of(run, page * width, width));
@@ -263,7 +264,7 @@ impl<'a> Runs<'a> {
         PageFree(self.pages[page].load(SeqCst)).mask() & mask == mask
     }
 
-    /// The start of the lowest such run, counted from the node's first slice. A hint.
+    /// The start of the lowest run that is `wanted`, counted from the node's first slice. A hint.
     pub(crate) fn find(&self, wanted: &Wanted) -> Option<usize> {
         let Wanted { from, end, count, .. } = *wanted;
         if from >= end {
@@ -278,7 +279,7 @@ impl<'a> Runs<'a> {
         search.search_level(level, from..last + 1)
     }
 
-    /// Slices of a page or group of a level.
+    /// The number of slices of a page or group of a level.
     #[inline]
     fn width(&self, level: usize) -> usize {
         self.page_slices << (level * FANOUT_SHIFT)
@@ -306,7 +307,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// The joined counts of words of so many slices each.
+/// The joined counts of `parts`, words for `width` slices each.
 #[inline(always)]
 fn join(parts: &[AtomicU64], width: usize, read: impl Fn(u64) -> Free) -> Free {
     let (mut start, mut longest, mut run, mut all) = (0, 0, 0, 0);
@@ -321,8 +322,8 @@ fn join(parts: &[AtomicU64], width: usize, read: impl Fn(u64) -> Free) -> Free {
     Free::new(start, longest, run)
 }
 
-/// Makes the counts in a page's word consistent with its bits. They differ only if another process
-/// overwrote the word: every search would then look for a run that does not exist.
+/// Makes the counts in a page's word consistent with its bits. They differ only if another
+/// process overwrote the word: every search would then follow a run that does not exist.
 fn make_consistent(page: &AtomicU64) {
     let word = page.load(SeqCst);
     let consistent = PageFree::of_mask(PageFree(word).mask()).0;
@@ -331,15 +332,15 @@ fn make_consistent(page: &AtomicU64) {
     }
 }
 
-/// The bits of a run's slices within `width` of them from `first` on.
+/// The bits of those slices of a run that are among the `width` slices from `first` on.
 #[inline]
 pub(crate) fn mask_of(run: &Range<usize>, first: usize, width: usize) -> u32 {
     let (from, end) = (run.start.max(first) - first, run.end.min(first + width) - first);
     (!0 << from) & (!0 >> (u32::BITS as usize - end))
 }
 
-/// How often one call computes a word at most. Each further time means that another thread changed
-/// the word or those below; a peer that corrupts the metadata can do so forever.
+/// How often one call may compute a word. Each computation after the first means that another
+/// thread changed the word or those below; a peer that corrupts the metadata can do so forever.
 const ATTEMPTS: usize = 1000;
 
 /// Sets a word to the value that `read` computes. Returns that value.
@@ -415,7 +416,7 @@ impl Search<'_> {
         None
     }
 
-    /// Searches a group. Corrects its counts if it holds no such run.
+    /// Searches a group. Corrects its counts if it contains no such run.
     fn search_group(&mut self, level: usize, index: usize) -> Option<usize> {
         let found = self.search_level(level - 1, index * FANOUT..(index + 1) * FANOUT);
         if found.is_none() {
@@ -451,15 +452,15 @@ impl Search<'_> {
         None
     }
 
-    /// Records the free slices at the end of these, which a later run may extend. So a corrupt
-    /// count is found, and corrected, at the page where the run begins.
+    /// Passes a page or group. Records the free slices at its end, which a later run may extend.
+    /// So a corrupt count is found, and corrected, at the page where the run begins.
     #[inline]
     fn pass(&mut self, free: Free, width: usize) {
         let end = free.end().min(width);
         self.before = if free.start() >= width { self.before + width } else { end };
     }
 
-    /// The first such slices in a free run.
+    /// The start of the first wanted slices in a free run.
     #[inline]
     fn fit(&self, start: usize, length: usize) -> Option<usize> {
         let Wanted { count, align, .. } = *self.wanted;
@@ -577,7 +578,7 @@ mod tests {
     #[test]
     fn misled_search_corrects_the_hints() {
         let mut node = Node::new(std::vec![!0; 100], 0);
-        // Claimed without a record, as a thread that claims slices does.
+        // Claimed without a record, like any claim of a thread.
         node.masks[..90].fill(0);
         let mut steps = 0;
         while let Some(at) = node.find(20, 1, 0, 1).filter(|at| *at < 90 * PAGE) {
@@ -592,8 +593,8 @@ mod tests {
         assert_eq!([pages, groups], [read(&node.pages), read(&node.groups)]);
     }
 
-    /// Claims the lowest such slices as a request does, and corrects hints that mislead it. Returns
-    /// their start.
+    /// Like a request, claims the lowest free slices that fit, and corrects hints that mislead
+    /// it. Returns their start.
     fn claim(node: &mut Node, count: usize, align: usize) -> Option<usize> {
         for _ in 0..1000 {
             let found = node.find(count, align, 0, usize::MAX)?;

@@ -1,11 +1,11 @@
 //! Transitions of slices. Each step is one compare-and-swap, or a store by the only owner.
 //!
-//! Building `[head, head + count)`: every slice free -> claimed by me (all are given back if one is
-//! not available); the head -> run; the others -> span or tail; the head -> span or large, last. In
-//! a page without memory, the page's word decides for all its slices: the cache that maps it
-//! overwrites claims, so a claim is valid if the page is ready and the claim is still there
-//! afterwards ([`is_claimed`]). Taking apart: the head -> run; the others -> claimed; the head ->
-//! claimed; each -> free, with its generation increased by one.
+//! Building `[head, head + count)`: every slice free -> claimed by me (all are given back if one
+//! is not available); the head -> run; the others -> span or tail; the head -> span or large,
+//! last. In a page without memory, the page's word decides for all its slices: the cache that
+//! maps it overwrites claims, so a claim is valid if the page is ready and the slice's word, read
+//! after that, still contains the claim ([`is_claimed`]). Taking apart: the head -> run; the
+//! others -> claimed; the head -> claimed; each -> free, with its generation increased by one.
 //!
 //! So at any time every slice is free, names its owner, or lies behind a head that does: a process
 //! that dies in between leaves nothing that a scan does not find.
@@ -26,7 +26,8 @@ pub(crate) fn word(slices: &[AtomicU64], index: usize) -> SliceWord {
     SliceWord(slices[index].load(Acquire))
 }
 
-/// Claims free slices for `me`: all of them, or none. The error is the first that was not free.
+/// Claims free slices for `me`: all of them, or none. The error is the first slice that was not
+/// free.
 pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Result<(), usize> {
     for (index, word) in slices[run.clone()].iter().enumerate() {
         let old = SliceWord(word.load(Acquire));
@@ -80,7 +81,8 @@ fn is_free(slices: &[AtomicU64], run: Range<usize>) -> bool {
     slices[run].iter().all(|word| SliceWord(word.load(Acquire)).is_free())
 }
 
-/// Whether slices are all claimed by `me`. Called once their page is ready: then they stay claimed.
+/// Whether slices are all claimed by `me`. Called once their page is ready, because from then on
+/// they stay claimed.
 pub(crate) fn is_claimed(slices: &[AtomicU64], mut run: Range<usize>, me: CacheId) -> bool {
     run.all(|index| word(slices, index).is_claimed_by(me))
 }
@@ -91,7 +93,7 @@ pub(crate) fn pieces(slices: &[AtomicU64], run: Range<usize>) -> usize {
 }
 
 /// How many pieces of slices can be resident, if all are claimed by `me`; `None` if one is not.
-/// Called once their page is ready: then they stay claimed.
+/// Called once their page is ready, because from then on they stay claimed.
 pub(crate) fn claimed_pieces(
     slices: &[AtomicU64],
     run: Range<usize>,
@@ -199,7 +201,7 @@ pub(crate) fn dissolve(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     }
 }
 
-/// Cuts the slices from `keep` on off a run of `me` and frees them. The head stays a run.
+/// Cuts a run of `me` to its first `keep` slices and frees the others. The head stays a run.
 pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: CacheId) {
     for tail in run.start + keep..run.end {
         own(slices, tail, |old| old.to_claimed(me));
@@ -214,7 +216,7 @@ pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: Cach
 }
 
 /// Frees a slice that a dead cache claimed and whose word is `seen`. The cache that maps its page
-/// may overwrite it at the same time.
+/// may overwrite the word at the same time.
 pub(crate) fn reap_claim(slice: &AtomicU64, seen: SliceWord) {
     exchange(slice, seen, seen.to_next_free());
     step!("reap.slice.after_free");

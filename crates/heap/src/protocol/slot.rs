@@ -38,8 +38,8 @@ impl<'a> Slots<'a> {
         self.count
     }
 
-    /// Writes to the first page of words that begins here, if one does: a page that is read first,
-    /// as a claim does, costs two faults.
+    /// If a page of words begins among these slots' words, writes to the first such page. A page
+    /// that is read before it is written costs two faults, and a claim reads first.
     #[inline]
     pub(crate) fn touch(&self) {
         let before = self.words.as_ptr().addr().wrapping_neg() % WORDS_PAGE / size_of::<SlotWord>();
@@ -74,8 +74,8 @@ impl<'a> Slots<'a> {
         self.count
     }
 
-    /// Gives the first `count` slots of a span that `me` is building to `me`. No other cache has
-    /// any, except one that saw an older span there and will give back its claims.
+    /// Makes `me` the holder of the first `count` slots of a span that it is building. No other
+    /// cache holds a slot there, except one that saw an older span and will give back its claims.
     pub(crate) fn hold(&self, count: usize, me: CacheId) {
         for slot in 0..count.min(self.count) {
             overwrite!(self.word(slot), SlotWord::cached(me).0, Relaxed);
@@ -93,7 +93,7 @@ impl<'a> Slots<'a> {
                 .is_ok()
     }
 
-    /// Frees a slot that `me` has cached. Returns whether it was `me`'s. It uses a
+    /// Frees a slot that `me` has cached. Returns whether `me` had it. It uses a
     /// compare-and-swap, because the span may have been taken apart and built again since the
     /// claim.
     pub(crate) fn release(&self, slot: usize, me: CacheId) -> bool {

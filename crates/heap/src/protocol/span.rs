@@ -2,9 +2,9 @@
 //!
 //! The cache that takes the span apart claims every slot first. So no slot is live or belongs to
 //! another cache, and none can be claimed until the span's word says that the run is being taken
-//! apart. A cache that claims slots reads the span's word before and after. If a slot was released
-//! in between, it finds another word, whose generation also distinguishes a span that was built
-//! again, and gives its claim back by compare-and-swap.
+//! apart. A cache that claims slots reads the span's word before and after. If a slot was
+//! released in between, the claiming cache finds a different word and gives its claim back by
+//! compare-and-swap. The word's generation also distinguishes a span that was built again.
 
 use core::ops::Range;
 

@@ -1,7 +1,7 @@
 //! A few words that are read as one value by a reader that must not wait: a signal handler.
 //!
 //! Each group has a version, which is odd while the words are written. A reader that finds an odd
-//! version, or another version after reading the words, has read nothing.
+//! version, or a different version after reading the words, discards what it read.
 
 use crate::sync::{
     AtomicU32, AtomicU64,

@@ -7,9 +7,10 @@
 //!
 //! 1. Each dead process's record goes from active to "reaping, by me"; of several reapers, one gets
 //!    it. The records of a dead reaper are taken over first.
-//! 2. So do the records of its caches. From now on every word that names one of these caches
-//!    belongs to the reaper.
-//! 3. `scan`: pages, slices, slots, hints; and the tag names that the dead were writing.
+//! 2. The records of its caches go to "reaping" too. From now on every word that names one of
+//!    these caches belongs to the reaper.
+//! 3. `scan`: pages, slices, slots, hints; and the tag names that the dead processes were
+//!    writing.
 //! 4. The records become free.
 
 use crate::cache::{self, Keeper};
@@ -89,10 +90,10 @@ impl Heap {
     /// other thread is stopped. O(processes) system calls, and O(heap) reads of metadata if a
     /// process died.
     ///
-    /// If another call on the heap runs in the same process, even from another attachment, this
-    /// call returns at once and does nothing. Any process may call it; [`Heap::maintain`] calls it,
-    /// and so does a request that would fail otherwise. A process in another PID namespace counts
-    /// as alive, because its death can be seen only from there.
+    /// If another such call on the heap runs in the same process, even from another attachment,
+    /// this call returns at once and does nothing. Any process may call it; [`Heap::maintain`]
+    /// calls it, and so does a request that would fail otherwise. A process in another PID
+    /// namespace counts as alive, because its death can be seen only from there.
     ///
     /// ```
     /// let heap = haul_heap::Heap::builder().limit(64 << 20).shared_fd()?;
@@ -148,7 +149,7 @@ impl Heap {
         if let Some(keeper) = self.reaping_keeper(&caches) {
             self.scan(keeper, Processes(0), &caches, &mut Reaped::default());
         }
-        // No other thread exists in the child that could be naming one.
+        // No other thread that could be naming a tag exists in the child.
         self.forget_names(|_| true);
         self.free_caches(&caches);
     }
@@ -168,8 +169,8 @@ impl Heap {
         reaped.processes = dead.0.count_ones();
         let own = self.reaping_keeper(&caches).or_else(|| self.claim_keeper(me, &mut caches));
         let Some(keeper) = own else {
-            // No cache is available: live processes have all. The records stay, and the next reaper
-            // finds them.
+            // No cache is available: live processes hold all. The records stay, and the next
+            // reaper finds them.
             return;
         };
         self.scan(keeper, dead, &caches, reaped);
@@ -210,8 +211,8 @@ impl Heap {
             Process::Joining { pid, .. } | Process::Active { pid, .. } => {
                 (pid, slot != me && member::life(record, word, namespace) == Life::Dead)
             }
-            // Only this thread of the process reaps: an earlier scan, which found no cache, took
-            // the record.
+            // Only this thread of the process reaps, so if `by` is `me`, an earlier scan took the
+            // record, but found no cache.
             Process::Reaping { pid, by } => {
                 (pid, by == me || dead.has(by) || self.is_gone(by, namespace))
             }
@@ -219,7 +220,7 @@ impl Heap {
         is_due && record::seize(&record.state, word, pid, me)
     }
 
-    /// Whether no live process has a slot, as far as a process in `namespace` can see.
+    /// Whether no live process holds `slot`, as far as a process in `namespace` can see.
     fn is_gone(&self, slot: u8, namespace: u8) -> bool {
         let record = &self.memory.tables.processes()[usize::from(slot)];
         let word = ProcessWord(record.state.load(Acquire));
@@ -240,9 +241,9 @@ impl Heap {
         }
     }
 
-    /// Claims a cache for reaping, which is freed with the dead process's caches, if neither the
-    /// dead process nor this thread has one. A process that was killed right after it joined had no
-    /// cache and owned only inherited blocks.
+    /// Claims a cache for reaping if neither the dead process nor this thread has one. It is
+    /// freed with the dead process's caches. A process that was killed right after it joined had
+    /// no cache and owned only inherited blocks.
     fn claim_keeper(&self, me: u8, caches: &mut Caches) -> Option<Keeper<'_>> {
         let id = cache::claim_common(&self.memory, me)
             .or_else(|_| cache::claim_spare(&self.memory, me))

@@ -58,7 +58,7 @@ impl Scan<'_> {
         let used = if is_external { pages.len() } else { frontier.min(pages.len()) };
         for page in pages.start..pages.start + used {
             let word = PageWord(memory.tables.pages()[page].load(Acquire));
-            // It was never provided, so no slice of it is claimed.
+            // The page was never provided, so no slice of it is claimed.
             if is_external && word == PageWord::ABSENT {
                 continue;
             }
@@ -70,12 +70,13 @@ impl Scan<'_> {
     fn page(&mut self, page: usize, word: PageWord) {
         let memory = self.keeper.memory;
         let run = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
-        // Its bits may lead searches to it, which find nothing until it is provided again.
+        // The page's bits may lead searches to it, but the searches find nothing until it is
+        // provided again.
         if word == PageWord::GIVEN_BACK && !run.clone().any(|index| self.is_claimed(index)) {
             return;
         }
-        // Its memory has any content, or none, and is requested again. External memory goes only
-        // when its page is marked absent.
+        // The page's memory is missing or has any content, so it is requested again. External
+        // memory is given back only after its page is marked absent.
         let next = match self.is_external() {
             true => PageWord::ready(Backing::External as u8),
             false => PageWord::ABSENT,
@@ -147,8 +148,8 @@ impl Scan<'_> {
         length
     }
 
-    /// Whether the slices behind the head of a dead cache's run can belong to the run: a corrupted
-    /// head may name slices of others.
+    /// Whether the slices behind the head of a dead cache's run can belong to the run: a
+    /// corrupted head may name slices of other owners.
     fn is_of_dead(&self, mut tails: core::ops::Range<usize>, class: u8) -> bool {
         let slices = self.keeper.memory.tables.slices();
         tails.all(|index| match slice::word(slices, index).decode() {
@@ -194,7 +195,7 @@ impl Scan<'_> {
                     true => SlotWord::FREE,
                     false => SlotWord::live(heir, tag),
                 };
-                // A live process may free it at the same time; then it is done too.
+                // A live process may free the slot at the same time; then nothing is left to do.
                 if !slots.exchange(slot, word, next) {
                     return false;
                 }
@@ -235,7 +236,7 @@ impl Scan<'_> {
             }
             return length;
         }
-        // A live process may free it at the same time; one of the two seizes it.
+        // A live process may free the block at the same time; one of the two seizes it.
         if slice::seize(slices, head..end, word, self.keeper.id) {
             step!("reap.large.after_seize");
             slice::dissolve(slices, head..end, self.keeper.id);

@@ -1,4 +1,4 @@
-//! The kind of pages of a heap: what was requested, what is used, and why nothing better.
+//! The kind of a heap's pages: which kind was requested, which is used, and why no better one is.
 
 use core::fmt;
 
@@ -221,8 +221,8 @@ impl Choice {
     }
 }
 
-/// The pool of a heap, and how many pages of 2 MiB each node can take from it; else why there is
-/// none.
+/// The pool of a heap, and how many pages of 2 MiB each node can take from it; else why the heap
+/// has no pool.
 fn from_pool(asked: Pages, geometry: &Geometry) -> (Option<(HugeSize, u32)>, Reason) {
     let sizes: &[HugeSize] = match asked {
         Pages::Auto => &SIZES,
@@ -252,7 +252,7 @@ fn has_pages(size: &HugeSize) -> bool {
 fn in_pool(size: HugeSize, geometry: &Geometry, available: u64) -> Option<u32> {
     let each = (size.bytes() / HugeSize::Mib2.bytes()) as u64;
     let share = available / u64::from(geometry.nodes);
-    // Whole pages of the pool, within the heap.
+    // Only whole pages of the pool, and no more than fit into the heap.
     let count = share.min(u64::from(geometry.node_pages) / each) * each;
     u32::try_from(count).ok().filter(|count| *count > 0)
 }

@@ -6,9 +6,9 @@ use core::ptr::NonNull;
 use crate::error::Error;
 use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE, SLICE};
 
-/// A provider of memory for a heap. An extent ends at a multiple of [`EXTENT_BYTES`]. It begins at
-/// such a multiple, or later in the same page at a multiple of [`EXTENT_STEP`]: the provider keeps
-/// the part of that page before it.
+/// A provider of memory for a heap. An extent ends at a multiple of [`EXTENT_BYTES`]. It begins
+/// at such a multiple, or later in a page at a multiple of [`EXTENT_STEP`]; then the provider
+/// keeps the part of that page before the extent.
 ///
 /// If a process dies between [`Extents::take`] and the heap's record of the extent, the provider
 /// loses the extent. Nothing else depends on it.
@@ -18,10 +18,10 @@ use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE, SLICE};
 /// The heap reads, writes and hands out the returned memory. So
 ///
 /// - an extent lies in the range of the [`External`] that names the implementation, has as many
-///   bytes as [`Extents::take`] says, and overlaps no other extent that the heap has;
+///   bytes as [`Extents::take`] says, and overlaps no other extent that the heap holds;
 /// - when [`Extents::take`] returns, an extent is readable and writable at the same address in
-///   every process of the heap; it stays so until the heap gives it back or is gone, and only the
-///   heap and the owners of its blocks use it;
+///   every process of the heap; it stays so until the heap gives it back or no longer exists, and
+///   only the heap and the owners of its blocks use it;
 /// - no method calls the heap that the implementation serves, and none unwinds.
 pub unsafe trait Extents: Sync {
     /// Returns an extent of at least `bytes` within the heap's range, with its size in bytes, or
@@ -50,16 +50,16 @@ pub const EXTENT_STEP: usize = SLICE;
 pub struct External {
     /// The start of the range of the extents; the same address in every process.
     pub base: NonNull<u8>,
-    /// The length of the range in bytes: at most 256 GiB, less the distance of `base` from a
-    /// multiple of 1 GiB below it.
+    /// The length of the range in bytes: at most 256 GiB, less the distance from the next lower
+    /// multiple of 1 GiB to `base`.
     pub bytes: usize,
     /// The provider of extents.
     pub extents: &'static dyn Extents,
-    /// The area of the metadata, which every process sees. It was all zeros when the first process
-    /// came, is aligned to 4 KiB, and has at least [`External::metadata_bytes`] bytes. Its second
-    /// 64 KiB are not used and are inaccessible while the heap lives, so that a lock of all memory
-    /// (mlockall) does not populate the part behind them. `None` keeps the metadata private, for a
-    /// heap of one process.
+    /// The area of the metadata, which every process sees. It was all zeros when the first
+    /// process built the heap, is aligned to 4 KiB, and has at least [`External::metadata_bytes`]
+    /// bytes. Its second 64 KiB are not used and are inaccessible while the heap lives, so that a
+    /// lock of all memory (mlockall) does not populate the part behind them. `None` keeps the
+    /// metadata private, for a heap of one process.
     pub metadata: Option<(NonNull<u8>, usize)>,
 }
 

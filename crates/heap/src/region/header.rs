@@ -51,7 +51,7 @@ enum Field {
 pub(crate) enum HeaderKind {
     /// A heap of one process.
     Private = 1,
-    /// A heap in one file with its data.
+    /// A heap whose metadata and data lie in one file.
     Shared = 2,
     /// A heap with data in external memory.
     External = 3,
@@ -66,7 +66,7 @@ pub(crate) struct Header {
     pub(crate) data_offset: u64,
     /// The address of the data in every process, for [`HeaderKind::External`].
     pub(crate) external_base: u64,
-    /// Bytes of it that the heap may use.
+    /// Bytes of the external range that the heap may use.
     pub(crate) external_bytes: u64,
     /// The second file of a shared heap with pages from a pool.
     pub(crate) pool: Option<PoolFile>,
@@ -77,7 +77,7 @@ pub(crate) struct Header {
 pub(crate) struct PoolFile {
     /// The page size of its pool.
     pub(crate) size: HugeSize,
-    /// Pages of 2 MiB of each node: whole pages of the pool.
+    /// Pages of 2 MiB per node, which fill whole pages of the pool.
     pub(crate) pages: u32,
     /// The identity of the file: see [`crate::sys::file::Facts::identity`].
     pub(crate) identity: [u64; 2],

@@ -1,4 +1,4 @@
-//! The two mappings of a heap: its data, aligned to 1 GiB, and its metadata. Their sources:
+//! The two mappings of a heap: its data, aligned to 1 GiB, and its metadata. The modules:
 //!
 //! - `header`: the start of the metadata, and its checks;
 //! - [`backing`]: the choice between huge, transparent and plain pages;
@@ -62,7 +62,7 @@ pub(crate) enum Refusal {
 /// How urgently a page is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// An allocation waits for it: do only what is needed for safety.
+    /// An allocation waits for the page, so only what safety needs is done.
     Now,
     /// It is needed later: its memory is made present, so that the first access costs nothing.
     Ahead,
@@ -100,8 +100,8 @@ struct Gap {
     address: usize,
 }
 
-/// The guards of mappings of files that other processes have open: the metadata, and of each node
-/// the pages of the pool and the others.
+/// The guards for mappings of files that other processes have open: one for the metadata, and for
+/// each node one for the pages of the pool and one for the other pages.
 #[derive(Default)]
 struct Guards([Option<Guard>; 1 + 2 * NODES_MAX]);
 
@@ -159,7 +159,7 @@ impl Region {
         }
     }
 
-    /// Whether metadata must be [brought](Self::bring_metadata) before it is written.
+    /// Whether the kernel must [map](Self::bring_metadata) metadata before it is written.
     pub(crate) fn is_metadata_reserved(&self) -> bool {
         self.is_gradual || self.file().is_some()
     }
@@ -202,7 +202,7 @@ impl Region {
         }
     }
 
-    /// The pages that are used, and why no better ones.
+    /// The pages that are used, and why no better ones are.
     pub(crate) fn pages_report(&self) -> PagesReport {
         let backing = match self.kind {
             Kind::External(_) => Backing::External,
@@ -232,12 +232,12 @@ impl Region {
         here.is_some() && here == self.pool_file().and_then(identity)
     }
 
-    /// Whether the memory of any page is to come from a pool.
+    /// Whether any page should get its memory from a pool.
     pub(crate) fn has_pool(&self) -> bool {
         self.choice.pool.is_some()
     }
 
-    /// Whether a page's memory is to come from a pool.
+    /// Whether a page should get its memory from a pool.
     pub(crate) fn is_of_pool(&self, page: usize) -> bool {
         self.pool_of(page).is_some()
     }
@@ -262,8 +262,8 @@ impl Region {
         }
     }
 
-    /// Gives back the memory of a page of this kind. Returns false if the page keeps its memory. If
-    /// it was given back, the page reads as zeros when it is provided again.
+    /// Gives back the memory of a page of the kind `backing`. Returns false if the page keeps its
+    /// memory. If it was given back, the page reads as zeros when it is provided again.
     ///
     /// # Safety
     ///
@@ -290,12 +290,12 @@ impl Region {
         matches!(&self.kind, Kind::Shared { name: Some(_), .. })
     }
 
-    /// Gives back the memory of a part of the data, in whole pages of the kernel. Returns false if
-    /// it keeps its memory.
+    /// Gives back the memory of a part of the data, in whole pages of the kernel. Returns false
+    /// if the part keeps its memory.
     ///
     /// # Safety
     ///
-    /// As [`Region::give_back`]; no part of it comes from the pool.
+    /// The conditions of [`Region::give_back`] hold; no part of the range comes from the pool.
     pub(crate) unsafe fn discard(&self, start: usize, end: usize) -> bool {
         let data = self.data.addr().get();
         let start = (data + start).next_multiple_of(sys::machine::page_bytes());
@@ -310,25 +310,26 @@ impl Region {
         }
     }
 
-    /// Whether the first access to a page of a private heap can still bring the whole page.
+    /// Whether the first access to a page of a private heap can still make the kernel map the
+    /// whole page.
     pub(crate) fn is_untouched(&self, page: usize) -> bool {
         matches!(&self.kind, Kind::Private(_))
             && sys::memory::is_untouched(self.page_address(page), PAGE)
     }
 
-    /// Makes the kernel use small pages for a part of the data of which nothing is resident, where
-    /// it would use a huge page. Returns false if that is not possible. It reads a page, which maps
-    /// the huge page of zeros, and discards the rest, which splits that page.
+    /// Makes the kernel use small pages, not a huge page, for a part of the data of which nothing
+    /// is resident. Returns false if that is not possible. It reads a small page, which makes the
+    /// kernel map the huge page of zeros, and discards the rest, which splits that huge page.
     ///
     /// # Safety
     ///
-    /// As [`Region::discard`].
+    /// The conditions of [`Region::discard`] hold.
     pub(crate) unsafe fn part(&self, start: usize, bytes: usize) -> bool {
         let Kind::Private(_) = &self.kind else { return false };
         let first = self.data.as_ptr().wrapping_add(start);
-        // SAFETY: the caller has it claimed with its page ready, so that it can be touched.
+        // SAFETY: the caller has claimed the part, and its page is ready, so it can be accessed.
         let _ = unsafe { first.read_volatile() };
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller promises the conditions of `discard`.
         unsafe { self.discard(start + 1, start + bytes) }
     }
 
@@ -370,8 +371,8 @@ impl Region {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by this crate for this value alone, which is being dropped.
-        // It cannot fail for a mapped range.
+        // SAFETY: the range was mapped by this crate for this value alone, which is being
+        // dropped. Unmapping a mapped range cannot fail.
         let _ = unsafe { sys::memory::unmap(self.front(), self.front_bytes + self.bytes) };
     }
 }
@@ -402,7 +403,7 @@ impl Mapping {
         Ok(Self { start, bytes, front_bytes: 0 })
     }
 
-    /// As [`Self::reserve`], with a page before the range if it is free.
+    /// Like [`Self::reserve`], but with a page before the range if that page is free.
     fn reserve_with_front(bytes: usize, alignment: usize) -> Result<Self, Errno> {
         let mut mapping = Self::reserve(bytes, alignment)?;
         let page = sys::machine::page_bytes();
@@ -429,7 +430,7 @@ impl Mapping {
 /// `metadata` must be the start of a mapped and writable header that outlives `'a`.
 unsafe fn header_words<'a>(metadata: NonNull<u8>) -> &'a [AtomicU64] {
     let words = crate::layout::HEADER_BYTES / size_of::<u64>();
-    // SAFETY: the header is there, by the caller's promise; it is aligned to 4 KiB, and only
+    // SAFETY: the header is mapped, as the caller promises; it is aligned to 4 KiB, and only
     // atomics access it while other threads may.
     unsafe { core::slice::from_raw_parts(metadata.as_ptr().cast(), words) }
 }

@@ -57,7 +57,8 @@ impl Opened {
         if opened.load(Acquire) as usize >= end {
             return Ok(());
         }
-        // From the start on, because another thread may be opening the pages in between.
+        // Opens all pages from the start on, because another thread may be opening those in
+        // between.
         let start = self.data + (node * self.node_stride_pages + first) * PAGE;
         sys::memory::open(start, end * PAGE)?;
         opened.fetch_max(end as u32, Release);

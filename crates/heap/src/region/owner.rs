@@ -17,7 +17,7 @@ pub(super) fn check_owner(file: BorrowedFd<'_>) -> Result<(), Error> {
     if facts.owner != user {
         return Err(Error::OtherUser { owner: facts.owner, user });
     }
-    // At most its owner may read and write it.
+    // Only the file's owner may read and write it.
     if facts.mode & !0o600 != 0 {
         return Err(Error::OpenToOthers { mode: facts.mode });
     }

@@ -1,12 +1,12 @@
-//! The second file of a shared heap, with the first pages of each node. Its memory is pages from
-//! the kernel's pool. It is as long as the data, and sparse: a page gets memory when it is
-//! provided, so that an access never finds the pool empty. If the pool refuses a page, the heap
-//! skips it and uses plain pages behind the pool's part: the file of a page cannot change while
-//! other processes have it mapped.
+//! The second file of a shared heap, with the first pages of each node. Its memory consists of
+//! pages from the kernel's pool. The file is as long as the data, and sparse: a page gets memory
+//! when it is provided, so that an access never finds the pool empty. If the pool refuses a page,
+//! the heap skips that page and uses plain pages behind the pool's part, because the file of a
+//! page cannot change while other processes have the page mapped.
 //!
-//! For a named heap it lies in a file system for huge pages. For a heap shared by descriptor it has
-//! no name, and an attaching process gets it from the caller, or from another process of the heap
-//! through `/proc`.
+//! For a named heap the second file lies in a file system for huge pages. For a heap shared by
+//! descriptor it has no name, and an attaching process gets it from the caller, or from another
+//! process of the heap through `/proc`.
 
 use core::ffi::CStr;
 
@@ -28,8 +28,8 @@ use crate::sys::{Errno, memory};
 const FOLDER: &[u8] = b"/dev/hugepages/haul-heap.";
 
 /// The folder of the names of the heaps themselves. The number of its file system is part of the
-/// second file's name: containers that share one `/dev/hugepages` may each have their own, and
-/// heaps of one name there.
+/// second file's name, because containers that share one `/dev/hugepages` may each have a
+/// separate `/dev/shm`, with heaps of the same names.
 const FIRST_FOLDER: &CStr = c"/dev/shm";
 
 /// The most decimal digits of the number of a file system, and the point before it.
@@ -41,11 +41,11 @@ const PATH_BYTES: usize = FOLDER.len() + NAME_BYTES_MAX + DEVICE_BYTES + 1;
 /// The source of the second file of a heap.
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
-    /// By the heap's name.
+    /// Found by the heap's name.
     Name(Name),
-    /// By the caller's descriptor.
+    /// Given by the caller as a descriptor.
     File(BorrowedFd<'a>),
-    /// From another process of the heap.
+    /// Got from another process of the heap.
     Members,
 }
 
@@ -130,7 +130,8 @@ pub(super) fn open(
     }
 }
 
-/// Whether a file is the one that the header names, of the same pool, and long enough.
+/// Whether a file is the one that the header names, comes from the pool that the header names,
+/// and is long enough.
 fn is_sound(file: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Result<bool, Errno> {
     let facts = file::facts(file)?;
     Ok(facts.identity == pool.identity
@@ -138,8 +139,8 @@ fn is_sound(file: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Result<bo
         && file::huge_page_bytes(file) == Some(pool.size.bytes() as u64))
 }
 
-/// The second file as a live process of the heap has it open. The records name these processes and
-/// their descriptors; the values are only hints.
+/// The second file, got from a live process of the heap that has it open. The records name these
+/// processes and their descriptors; the values are only hints.
 fn of_members(first: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Option<OwnedFd> {
     const BYTES: usize = PROCESS_RECORD_BYTES;
     let records = Layout::of(&header.geometry).processes;
@@ -156,7 +157,7 @@ fn of_members(first: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Option
         path.push(b"/fd/");
         path.push_number(number.into());
         let handle = file::handle(path.as_c_str().ok()?).ok()?;
-        // Checked before it is opened: it may be any file of a hostile process.
+        // Checked before the file is opened, because it may be any file of a hostile process.
         let is_it = file::cached_identity(handle.as_fd()) == Ok(pool.identity)
             && is_sound(handle.as_fd(), header, pool) == Ok(true);
         if is_it { file::reopen(handle.as_fd()).ok() } else { None }
@@ -189,7 +190,7 @@ fn path_of(name: Name) -> Result<Path<PATH_BYTES>, Errno> {
     Ok(path)
 }
 
-/// Maps the part of the data that lies in the second file, over the mapping that is there.
+/// Maps the part of the data that lies in the second file, over the present mapping of that part.
 pub(super) fn map(
     data: usize,
     geometry: &Geometry,
@@ -218,10 +219,10 @@ impl Region {
         file: BorrowedFd<'_>,
         page: usize,
     ) -> Result<Backing, Refusal> {
-        // Through the mapping, which is bound to the node; the file is not. The page is then
-        // present in the file for all processes.
+        // Populated through the mapping, because the mapping is bound to the node and the file is
+        // not. The page is then present in the file for all processes.
         let result = match memory::populate(self.page_address(page), PAGE) {
-            // A kernel before 5.14 cannot, but the file can still get the memory.
+            // A kernel before 5.14 cannot populate, but the file can still get the memory.
             Err(Errno::INVAL) => file::allocate(file, (page * PAGE) as u64, PAGE as u64),
             result => result,
         };

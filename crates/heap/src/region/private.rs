@@ -3,9 +3,9 @@
 //! It never comes from the kernel's pool of huge pages. A child of fork has a copy of a private
 //! heap, which the kernel copies page by page as parent or child write. For a page of the pool it
 //! needs another page of the pool; if none is free, the write raises SIGBUS, in the parent or in
-//! the child. A reservation protects only the parent, for which the kernel takes the page from the
-//! child (`hugetlb_wp` and `unmap_ref_private` in `mm/hugetlb.c`). Only handlers that libc calls
-//! could copy the pages before, but not for a fork by direct system call.
+//! the child. A reservation protects only the parent, for which the kernel takes the page from
+//! the child (`hugetlb_wp` and `unmap_ref_private` in `mm/hugetlb.c`). Only fork handlers, which
+//! libc calls, could copy the pages before; a fork by direct system call runs none.
 
 use core::ptr::NonNull;
 
@@ -26,16 +26,16 @@ use crate::sys::{self, Errno};
 /// two thousand such ranges.
 const LIMIT_DEFAULT: u64 = 64 << 30;
 
-/// The factor of the machine's memory, for the default.
+/// The default limit as a multiple of the machine's memory.
 const MEMORY_FACTOR: u64 = 4;
 
 /// The least limit of a node: one page for spans and one for large blocks.
 const NODE_PAGES_MIN: u64 = 2;
 
-/// Bytes below which no smaller reservation is tried: the least useful heap.
+/// The smallest reservation that is tried, in bytes: the smallest useful heap.
 const FLOOR: u64 = 8 << 20;
 
-/// For a heap that got less than was requested: bytes of data for each cache record of 12 KiB, so
+/// For a heap that got less than was requested: the bytes of data per cache record of 12 KiB, so
 /// that the records use a tenth of the addresses; and the fewest records.
 const BYTES_PER_CACHE: u64 = 128 << 10;
 const CACHES_MIN: u64 = 16;
@@ -147,7 +147,7 @@ impl Region {
         let address = self.page_address(page);
         if urgency == Urgency::Ahead {
             match memory::populate(address, PAGE) {
-                // A kernel before 5.14 cannot; the first access does it then.
+                // A kernel before 5.14 cannot populate; then the first access gets the memory.
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(_) => return Err(Refusal::Exhausted),
             }
@@ -167,7 +167,8 @@ pub(super) fn halving<T>(
     loop {
         let mut geometry = geometry_of(wanted, bytes)?;
         if bytes < asked {
-            // Few addresses should go to blocks: threads without a record are served too.
+            // Scarce addresses should go to blocks, because threads without a record are served
+            // too.
             let caches = (bytes / BYTES_PER_CACHE).max(CACHES_MIN);
             geometry.caches = geometry.caches.min(caches as u32);
         }
@@ -184,7 +185,7 @@ pub(super) fn halving<T>(
     }
 }
 
-/// Bytes below which no smaller reservation is tried.
+/// The smallest reservation that is tried, in bytes.
 fn floor(wanted: &Wanted) -> Result<u64, Error> {
     Ok(FLOOR.max(u64::from(node_count(wanted)?) * NODE_PAGES_MIN * PAGE as u64))
 }
@@ -298,7 +299,8 @@ fn check_area(start: NonNull<u8>, bytes: usize, needed: usize) -> Result<NonNull
     Ok(start)
 }
 
-/// Writes the header, or waits for the process that writes it and checks that it is the same.
+/// Writes the header `ours`, or waits for the process that writes the header and checks that it
+/// equals `ours`.
 fn join_header(words: &[AtomicU64], ours: &Header) -> Result<(), Error> {
     if Header::claim(words) {
         ours.write(words);

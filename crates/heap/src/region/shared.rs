@@ -27,8 +27,8 @@ pub const NAMES_PREFIX: &str = "haul-heap.";
 /// Bytes of a path.
 const PATH_BYTES: usize = NAMES_FOLDER.len() + 1 + NAMES_PREFIX.len() + NAME_BYTES_MAX + 1;
 
-/// The part of a page's size that must stay free in the file system: the metadata that a page can
-/// need, a sixteenth for slot words and as much again for everything else.
+/// One part in this many of a page's size must stay free in the file system: the metadata that a
+/// page can need, a sixteenth for slot words and as much again for everything else.
 const METADATA_SHARE: u64 = 8;
 
 impl Region {
@@ -102,14 +102,15 @@ impl Region {
             Errno::NOENT => Error::NoSuchName(name),
             _ => Error::refused(Attempt::RemoveName, 0, errno),
         };
-        // First, because once the name is free, the second file may belong to another heap.
+        // Removed first, because once the name is free, the second file may belong to another
+        // heap.
         pool::remove_name(name);
         file::remove_named(path.as_c_str().map_err(refused)?).map_err(refused)
     }
 
     fn create(wanted: &Wanted, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
         let (header, choice, second, metadata, data) = halving(wanted, |geometry| {
-            // First, because this check uses no resource that others could need.
+            // Checked first, because this check uses no resource that others could need.
             file::can_have_size(Header::shared(geometry).file_bytes())?;
             let mut choice = Choice::shared(wanted.pages, &geometry);
             let second = pool::create(&geometry, name, &mut choice);
@@ -125,7 +126,8 @@ impl Region {
             file::seal_size(file.as_fd())
                 .map_err(|errno| Error::refused(Attempt::SizeFile, 0, errno))?;
         }
-        // Before the first access, so that a full file system is an error and not a signal.
+        // Populated before the first access, so that a full file system is an error and not a
+        // signal.
         populate_start(file.as_fd(), &metadata, &header.geometry)?;
         // SAFETY: the header was just mapped and populated.
         header.write(unsafe { header_words(metadata.start) });
@@ -155,7 +157,8 @@ impl Region {
         Self::of(header.geometry, kind, choice, pages, metadata, data).guarded()
     }
 
-    /// Guards its files: other processes can truncate those with a name, and punch holes into any.
+    /// Guards the region's files: other processes can truncate files with a name, and punch holes
+    /// into any file.
     fn guarded(mut self) -> Result<Self, Error> {
         let page = sys::machine::page_bytes();
         let (geometry, stride) = (&self.geometry, self.geometry.node_stride());
@@ -188,14 +191,15 @@ impl Region {
     ) -> Result<Backing, Refusal> {
         let address = self.page_address(page);
         if is_named {
-            // The file system of a named file is limited: beyond it an access would raise a signal.
+            // The file system of a named file is limited; an access beyond its limit would raise
+            // a signal.
             if !self.allocate_in(file, page * PAGE, PAGE) {
                 return Err(Refusal::Exhausted);
             }
         }
         if urgency == Urgency::Ahead {
             match memory::populate(address, PAGE) {
-                // A kernel before 5.14 cannot; the first access does it then.
+                // A kernel before 5.14 cannot populate; then the first access gets the memory.
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(_) => return Err(Refusal::Exhausted),
             }
@@ -227,7 +231,7 @@ impl Region {
         is_enough
     }
 
-    /// Makes the kernel bring a part of the metadata, in whole pages. Returns false if there is no
+    /// Makes the kernel map a part of the metadata, in whole pages. Returns false if there is no
     /// memory for it; an access would then raise a signal.
     pub(crate) fn bring_metadata(&self, start: usize, bytes: usize) -> bool {
         let address = self.metadata.addr().get() + start;
@@ -236,7 +240,7 @@ impl Region {
         }
         match memory::populate(address, bytes) {
             Ok(()) => true,
-            // A kernel before 5.14 cannot, but the file can still get the memory.
+            // A kernel before 5.14 cannot populate, but the file can still get the memory.
             Err(Errno::INVAL) => self
                 .file()
                 .is_none_or(|file| file::allocate(file, start as u64, bytes as u64).is_ok()),
@@ -274,7 +278,7 @@ fn map(
     let source = Source::Shared { file, offset: header.data_offset - front as u64 };
     // SAFETY: likewise.
     unsafe { memory::map_at(data.front(), front + data.bytes, source) }?;
-    // In one call, so that the data remains one mapping with the page before it.
+    // Advised in one call, so that the data remains one mapping with the page before it.
     advise_pages(data.front(), front + data.bytes, choice);
     if let Some((second, pool)) = second.zip(header.pool) {
         pool::map(data.address(), geometry, second, &pool)?;
@@ -290,8 +294,9 @@ fn map(
     Ok((metadata, data))
 }
 
-/// Makes the parts of the metadata present that every heap uses: everything before the tables that
-/// grow with the heap, the bitmaps of pages, and the bits that say which other parts are present.
+/// Makes those parts of the metadata present that every heap uses: everything before the tables
+/// that grow with the heap, the bitmaps of pages, and the bits that say which other parts are
+/// present.
 fn populate_start(
     file: BorrowedFd<'_>,
     metadata: &Mapping,

@@ -179,14 +179,14 @@ pub(crate) fn facts(file: BorrowedFd<'_>) -> Result<Facts, Errno> {
 }
 
 /// Sets the size in bytes; the new part reads as zeros and uses no memory. `FBIG` if the process
-/// may make no file so long (RLIMIT_FSIZE). Without that check, the kernel would also send SIGXFSZ,
-/// which ends a program.
+/// may not make a file that long (RLIMIT_FSIZE). Without that check, the kernel would also send
+/// SIGXFSZ, which ends a program.
 pub(crate) fn set_size(file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
     can_have_size(bytes)?;
     fs::ftruncate(file, bytes)
 }
 
-/// Whether this process may make a file so long.
+/// Whether this process may make a file of `bytes` bytes.
 pub(crate) fn can_have_size(bytes: u64) -> Result<(), Errno> {
     if bytes <= limit::of(Resource::Fsize) { Ok(()) } else { Err(Errno::FBIG) }
 }
@@ -222,7 +222,7 @@ pub(crate) fn free_bytes(file: BorrowedFd<'_>) -> u64 {
     }
 }
 
-/// A second descriptor of the same file, closed on exec.
+/// A second descriptor of a file, closed on exec.
 pub(crate) fn duplicate(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(file, FIRST_NUMBER).map_err(|errno| match errno {
         // The limit of open files lies below the number: fcntl(2).
@@ -235,8 +235,8 @@ pub(crate) fn duplicate(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 /// may have closed, but to which it and its libraries may still write.
 const FIRST_NUMBER: i32 = 3;
 
-/// The same file under a descriptor above the standard streams. No system call unless it has one of
-/// those.
+/// Moves a file to a descriptor above the standard streams. No system call if its descriptor is
+/// above them already.
 fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
     match file.as_raw_fd() < FIRST_NUMBER {
         true => duplicate(file.as_fd()),
@@ -283,7 +283,8 @@ pub(crate) fn read_path_at(path: &CStr, buffer: &mut [u8], offset: u64) -> Resul
     read_at(file.as_fd(), buffer, offset)
 }
 
-/// The decimal number at the start of `text`; `None` without a digit or above 64 bits.
+/// The decimal number at the start of `text`; `None` if there is no digit or the number exceeds
+/// 64 bits.
 pub(crate) fn parse_number(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
     let (number, count) = digits.fold((Some(0_u64), 0), |(number, count), digit| {

@@ -8,10 +8,12 @@ use super::huge::HugeSize;
 use super::limit::{self, Resource};
 use super::{file, raw};
 
-/// Bytes read of a file with one line: node lists, pool counts, settings in brackets.
+/// The most bytes that are read from a file with one line: node lists, pool counts, settings in
+/// brackets.
 const LINE_BYTES: usize = 256;
 
-/// NUMA nodes that the heap distinguishes. Memory of higher ones is used without placement.
+/// The most NUMA nodes that the heap distinguishes. Memory of higher nodes is used without
+/// placement.
 pub(crate) const NODES_MAX: usize = 8;
 
 const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
@@ -94,7 +96,8 @@ pub(crate) fn page_bytes() -> usize {
 /// The entry of the auxiliary vector with the page size: `include/uapi/linux/auxvec.h`.
 const AT_PAGESZ: usize = 6;
 
-/// The value of an entry of the auxiliary vector, which holds a kind and a value each.
+/// The value of the entry `kind` of the auxiliary vector, whose entries each hold a kind and a
+/// value.
 fn auxiliary(record: &[u8], kind: usize) -> Option<usize> {
     let (words, _) = record.as_chunks::<{ size_of::<usize>() }>();
     let entries =

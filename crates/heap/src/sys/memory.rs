@@ -1,6 +1,6 @@
 //! Address space: reserved, mapped, populated, given back.
 //!
-//! Addresses are passed as integers where a mapping may not be there, so that no reference is ever
+//! Addresses are passed as integers where a mapping may be missing, so that no reference is ever
 //! made to memory that could be missing.
 
 use core::ffi::c_void;
@@ -31,8 +31,8 @@ pub(crate) enum Source<'a> {
 #[cfg(not(miri))]
 const ADDRESSES_TRIED: usize = 16;
 
-/// Reserves `bytes` of address space at a multiple of `alignment` (a power of two and a multiple of
-/// the page size). The range is not readable and not charged. A few calls.
+/// Reserves `bytes` of address space at a multiple of `alignment` (a power of two and a multiple
+/// of the page size). The range is not readable and not charged. A few system calls.
 pub(crate) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     debug_assert!(alignment.is_power_of_two());
     #[cfg(miri)]
@@ -114,17 +114,17 @@ fn reserve_without_margin(bytes: usize, alignment: usize) -> Result<NonNull<u8>,
 ///
 /// The range belongs to a reservation of the caller, and nothing relies on its content.
 pub(crate) unsafe fn map_at(address: usize, bytes: usize, source: Source<'_>) -> Result<(), Errno> {
-    // SAFETY: the caller's promises are the same.
+    // SAFETY: the caller promises the conditions of `map_closed_at`.
     unsafe { map_closed_at(address, bytes, source) }?;
     open(address, bytes)
 }
 
-/// As [`map_at`], without access until the range is [`open`]ed, so that no page becomes present if
-/// the program locks all its memory later.
+/// Like [`map_at`], but without access until the range is [`open`]ed, so that no page becomes
+/// present if the program locks all its memory later.
 ///
 /// # Safety
 ///
-/// As for [`map_at`].
+/// The conditions of [`map_at`] hold.
 pub(crate) unsafe fn map_closed_at(
     address: usize,
     bytes: usize,
@@ -154,8 +154,8 @@ pub(crate) unsafe fn map_closed_at(
     Ok(())
 }
 
-/// Makes a range that was mapped without access readable and writable; no effect if it was already.
-/// If the program has locked the range since, it is populated.
+/// Makes a range that was mapped without access readable and writable; no effect if it already
+/// was. If the program has locked the range since, it is populated.
 pub(crate) fn open(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
@@ -219,12 +219,12 @@ pub(crate) fn spare(page_bytes: usize) -> Result<usize, Errno> {
     Ok(spare.addr())
 }
 
-/// Replaces each page of a mapping with the spare page, for a process that may get no more memory,
-/// by its own limit or the system's. Safe in a signal handler.
+/// Replaces each page of a mapping with the spare page, for a process that may get no more
+/// memory, because of its own limit or the system's. Safe in a signal handler.
 ///
 /// # Safety
 ///
-/// As for [`put_zeros`]; `spare` comes from [`spare`] with this page size.
+/// The conditions of [`put_zeros`] hold; `spare` comes from [`spare`] with this page size.
 pub(crate) unsafe fn put_spare(
     spare: usize,
     page_bytes: usize,
@@ -232,8 +232,8 @@ pub(crate) unsafe fn put_spare(
     bytes: usize,
 ) -> Result<(), Errno> {
     let (none, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED);
-    // In one call, because a part of a huge page cannot be replaced. The mapping is not writable,
-    // so no limit refuses it.
+    // Replaced in one call, because a part of a huge page cannot be replaced. The mapping is not
+    // writable, so no limit refuses it.
     // SAFETY: the caller's promise.
     unsafe {
         mm::mmap_anonymous(address as *mut c_void, bytes, none, flags | MapFlags::NORESERVE)
@@ -277,7 +277,7 @@ pub(crate) fn prefer_small(address: usize, bytes: usize) -> Result<(), Errno> {
     advise(address, bytes, Advice::LinuxNoHugepage)
 }
 
-/// Makes the range one huge page now, where this kernel can; its pages should be populated.
+/// Makes the range one huge page now, if this kernel can; its pages should be populated.
 pub(crate) fn collapse(address: usize, bytes: usize) -> Result<(), Errno> {
     raw::collapse(address, bytes)
 }
@@ -319,7 +319,7 @@ pub(crate) unsafe fn discard_shared(address: usize, bytes: usize) -> Result<(), 
     unsafe { mm::madvise(address as *mut c_void, bytes, Advice::LinuxRemove) }
 }
 
-/// Prefers `node` for pages of the range that are not there yet.
+/// Prefers `node` for pages of the range that are not present yet.
 pub(crate) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno> {
     if node >= raw::NODES_MAX {
         return Err(Errno::INVAL);

@@ -16,12 +16,12 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::{Errno, file, raw};
 
-/// Bytes read of `/proc/PID/stat`: its longest form has 52 fields of at most 20 digits, and a name
-/// of at most 64 bytes (proc_pid_stat(5)).
+/// Bytes read from `/proc/PID/stat`: its longest form has 52 fields of at most 20 digits, and a
+/// name of at most 64 bytes (proc_pid_stat(5)).
 const STAT_BYTES: usize = 1280;
 
-/// Bytes read of `/proc/self/status`: some 1,500 if a process is in a few groups, which come before
-/// the fields that are read.
+/// Bytes read from `/proc/self/status`: some 1,500 if a process is in a few groups, which come
+/// before the fields that are read.
 const STATUS_BYTES: usize = 4096;
 
 /// Bytes of a path below `/proc`: "/proc/4294967295/task/4294967295/stat" and its end.
@@ -88,11 +88,11 @@ pub(crate) fn own_pointer() -> usize {
     raw::thread_pointer()
 }
 
-/// The thread pointer of this process's first thread, computed by another thread from the lists of
-/// robust mutexes. Each thread registers its list with the kernel, and in glibc every list,
-/// including that of the thread that forked, has the same distance from the thread pointer. `None`
-/// if threads have no such list (musl registers it on demand, and a fork by direct system call does
-/// not). Two system calls.
+/// The thread pointer of this process's first thread, computed by another thread from the lists
+/// of robust mutexes. Each thread registers its list with the kernel, and in glibc every list,
+/// including that of the thread that forked, has the same distance from the thread pointer.
+/// `None` if threads have no such list (musl registers it on demand, and a fork by direct system
+/// call does not register it). Two system calls.
 pub(crate) fn pointer_of_first_thread(process: u32) -> Option<usize> {
     let list = |thread| raw::robust_list(thread).ok().filter(|list| *list != 0);
     let (own, first) = (list(0)?, list(process)?);
@@ -167,8 +167,8 @@ fn life_by_record(identity: Identity, process: u32, thread: Option<u32>) -> Opti
     }
 }
 
-/// Whether the PIDs in `/proc` belong to this process's PID namespace. A process that entered a new
-/// one sees the `/proc` of the old one until it mounts its own.
+/// Whether the PIDs in `/proc` belong to this process's PID namespace. A process that entered a
+/// new namespace sees the `/proc` of the old one until it mounts a new `/proc`.
 fn is_proc_ours() -> bool {
     let mut buffer = [0; STATUS_BYTES];
     file::read_small(c"/proc/self/status", &mut buffer)
@@ -253,7 +253,7 @@ mod tests {
     fn proc_of_another_namespace_is_detected() {
         let own = b"Name:\tx\nTgid:\t42\nPid:\t42\nNSpid:\t42\nVmPeak:\t1 kB\n";
         assert!(is_status_ours(own, 42));
-        // A process in a namespace of its own, where it has the same PID.
+        // A process in a nested namespace, where it has the same PID.
         let nested = b"Name:\tx\nTgid:\t42\nNSpid:\t42\t42\n";
         assert!(!is_status_ours(nested, 42));
         let old = b"Name:\tx\nTgid:\t42\n";

@@ -104,7 +104,7 @@ extern "C" fn restore() {
 #[cfg(target_arch = "x86_64")]
 const SA_RESTORER: u64 = 0x0400_0000;
 
-/// Returns the action of a signal, and sets a new one if there is one.
+/// Returns the action of a signal. Sets the action `new` if there is one.
 ///
 /// # Safety
 ///
@@ -149,7 +149,8 @@ pub(super) fn thread_pointer() -> usize {
     }
     let pointer: usize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the psABI's TLS has the word at fs:0 hold the thread pointer itself; it is only read.
+    // SAFETY: the word at fs:0 holds the thread pointer itself, by the psABI's rules for TLS; it
+    // is only read.
     unsafe {
         asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly));
     }
@@ -161,12 +162,13 @@ pub(super) fn thread_pointer() -> usize {
     pointer
 }
 
-/// Seconds and nanoseconds of the monotonic clock. By a system call and not by the vDSO, whose
-/// address rustix takes from the kernel's own record: under valgrind, nothing is mapped there.
+/// Seconds and nanoseconds of the monotonic clock. Read by a system call and not through the
+/// vDSO, whose address rustix takes from the kernel's own record: under valgrind, nothing is
+/// mapped there.
 pub(super) fn monotonic() -> [i64; 2] {
     let mut time: [i64; 2] = [0; 2];
     // SAFETY: clock_gettime writes two words to `time`, which outlives the call and is read
-    // afterwards. It cannot fail for a clock that every kernel has.
+    // afterwards. The call cannot fail for a clock that every kernel has.
     unsafe {
         call(number::CLOCK_GETTIME, [CLOCK_MONOTONIC, time.as_mut_ptr() as usize, 0, 0, 0, 0])
     };
@@ -198,7 +200,7 @@ pub(super) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno>
 pub(super) fn resident(address: usize, bytes: usize, found: &mut [u8]) -> Result<(), Errno> {
     debug_assert!(bytes.div_ceil(4096) <= found.len());
     let arguments = [address, bytes, found.as_mut_ptr() as usize, 0, 0, 0];
-    // SAFETY: mincore writes one byte a page to `found`, which outlives the call, and changes
+    // SAFETY: mincore writes one byte per page to `found`, which outlives the call, and changes
     // nothing else.
     let result = unsafe { call(number::MINCORE, arguments) };
     check(result).map(drop)

@@ -40,7 +40,7 @@ pub(crate) fn action(signal: u32) -> Result<Action, Errno> {
     unsafe { raw::action(signal, None) }.map(Action::of)
 }
 
-/// Sets an action. Returns the one before.
+/// Sets an action. Returns the previous action.
 ///
 /// # Safety
 ///

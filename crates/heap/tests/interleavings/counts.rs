@@ -1,4 +1,4 @@
-//! The count of free slots, and live blocks by their words.
+//! The count of free slots, and the number of live blocks according to their words.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -25,7 +25,7 @@ impl Counted {
         Arc::new(Self { slice, free: AtomicU32::new(1) })
     }
 
-    /// As a refill: claims a slot, then counts it.
+    /// Like a refill, claims a slot, then counts it.
     fn claim(&self, slot: usize, me: u16) -> bool {
         let is_mine = self.slice.slots().claim_one(slot, me);
         if is_mine {
@@ -34,7 +34,7 @@ impl Counted {
         is_mine
     }
 
-    /// As a flush: frees a slot, then counts it. Returns the count after it.
+    /// Like a flush, frees a slot, then counts it. Returns the count after that.
     fn free(&self, slot: usize, me: u16) -> i32 {
         assert!(self.slice.slots().release(slot, me));
         count::freed(&self.free, 1).1

@@ -72,7 +72,7 @@ impl OneSlice {
         span::take_apart(&self.slices, 0..1, seen, &self.slots(), me)
     }
 
-    /// As a refill: claims a slot, and keeps it if the span is unchanged.
+    /// Like a refill, claims a slot, and keeps it if the span is unchanged.
     fn refill(&self, me: u16) -> Option<usize> {
         let seen = slice::word(&self.slices, 0);
         if !seen.is_span() {
@@ -156,8 +156,7 @@ fn whole_page_claim_and_slice_claim_exclude_each_other() {
     });
 }
 
-/// As upkeep does with an idle page: claims it, drains it and leaves it absent. Returns whether it
-/// did.
+/// Like the upkeep, claims an idle page, drains it and leaves it absent. Returns whether it did.
 fn drain(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> bool {
     if slice::claim(slices, run.clone(), me).is_err() {
         return false;
@@ -187,7 +186,7 @@ fn drained_page_that_is_claimed_as_a_whole_has_one_owner() {
     });
 }
 
-/// As a reaper does with a page of cache `dead`: the page first, then each slice.
+/// Like a reaper, reaps a page that the cache `dead` claimed: first the page, then each slice.
 fn reap(page: &AtomicU64, slices: &[AtomicU64], dead: u16) {
     let word = PageWord(page.load(Acquire));
     page::reap(page, word, |cache| cache == dead, PageWord::ABSENT);
@@ -417,7 +416,7 @@ impl Noted {
         self.runs().note(page, || self.free_mask(page));
     }
 
-    /// As a search that was misled by the page.
+    /// Records a page's free slices, like a search that was misled by the page.
     fn note_page(&self, page: usize) {
         self.runs().note_page(page, || self.free_mask(page));
     }
@@ -454,7 +453,7 @@ fn slice_freed_while_its_page_is_noted_full_is_found() {
     model(|| {
         let noted = Arc::new(Noted::new());
         noted.free(1);
-        // Claimed without a record, as by a request, so the hints are stale.
+        // Claimed without a record, like a request's slices, so the hints are stale.
         slice::claim(&noted.slices, 1..2, 9).unwrap();
         let other = noted.clone();
         let thread = thread::spawn(move || other.note_page(1));
@@ -470,7 +469,7 @@ fn slice_freed_during_failed_group_search_is_found() {
         let noted = Arc::new(Noted::new());
         noted.free(1);
         slice::claim(&noted.slices, 1..2, 9).unwrap();
-        // The page is right, the group reports too much, and the search corrects it.
+        // The page is right, the group reports too much, and the search corrects the group.
         noted.note_page(1);
         let other = noted.clone();
         let thread = thread::spawn(move || other.finds(1));

@@ -32,7 +32,7 @@ impl Record {
         ProcessWord(self.state.load(Acquire))
     }
 
-    /// As `member::take`: process `pid` takes a free record.
+    /// Like `member::take`: process `pid` takes a free record.
     fn take(&self, pid: u32) -> bool {
         let old = self.word();
         let is_free = old.decode() == Process::Free;
@@ -42,7 +42,7 @@ impl Record {
             })
     }
 
-    /// As a reaper does with the record of the dead process, or of a reaper that died.
+    /// Like a reaper, reaps the record of the dead process, or of a reaper that died.
     fn reap(&self, me: u8) -> bool {
         let seen = self.word();
         let is_dead = match seen.decode() {
@@ -155,7 +155,7 @@ fn one_thread_of_a_process_reaps_at_a_time() {
 }
 
 /// A thread of a live process claims a record that a reaper frees, but not one that the reaper
-/// still has.
+/// still holds.
 #[test]
 fn cache_of_a_dead_process_is_claimed_only_after_its_free() {
     model(|| {
@@ -200,7 +200,8 @@ fn one_of_two_claims_gets_the_cache() {
     });
 }
 
-/// Two processes that enter their namespaces at the same time: different ones, and the same one.
+/// Two processes enter their namespaces at the same time: in one case one namespace, in the other
+/// case different ones.
 #[test]
 fn different_namespaces_get_different_indices() {
     for other in [10, 20] {

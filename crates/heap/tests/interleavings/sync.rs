@@ -6,9 +6,9 @@ pub(crate) use loom::sync::atomic::{
     fence,
 };
 
-/// Stores to a word that another thread may exchange at the same time. loom may order an exchange
-/// that read an earlier value after such a store, as no machine does (its order of the changes of
-/// one word is only partial), so here the store is an exchange too.
+/// Stores to a word on which another thread may do an exchange at the same time. loom's order of
+/// the changes of one word is only partial: after such a store it may order an exchange that read
+/// an earlier value, which no machine does. So here the store is an exchange too.
 macro_rules! overwrite {
     ($word:expr, $value:expr, $order:expr) => {{
         $word.swap($value, $order);
@@ -16,8 +16,9 @@ macro_rules! overwrite {
 }
 pub(crate) use overwrite;
 
-/// Stands between a store to one word and a load of another, where each of two threads does both
-/// and at least one must see the other's store. In loom, only fences have a single `SeqCst` order.
+/// Separates a store to one word from a load of another. Each of two threads does both, and at
+/// least one of them must see the other's store. In loom, only fences have a single `SeqCst`
+/// order.
 macro_rules! barrier {
     () => {
         $crate::sync::fence($crate::sync::SeqCst)

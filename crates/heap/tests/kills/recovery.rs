@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use haul_heap::{Heap, Reaped};
 
-/// The most that a recovery may take.
+/// The longest time that a recovery may take.
 const PROMISE: Duration = Duration::from_millis(10);
 
-/// One in so many recoveries may take longer: a hypervisor takes the processor without notice.
+/// One in this many recoveries may take longer, because a hypervisor takes the processor away
+/// without notice.
 const IN: usize = 100;
 
-/// The most that any recovery may take by the clock, on a loaded machine.
+/// The longest time that any recovery may take by the clock, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One recovery.

@@ -24,7 +24,7 @@ static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// Does `work` in a child that dies at passage `count` of `label`.
 pub(crate) fn kill_at(label: &'static str, count: u64, work: impl FnOnce()) -> End {
-    // One at a time, because tests run concurrently.
+    // One child at a time, because tests run concurrently.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     TARGET.store(label.as_ptr().cast_mut(), SeqCst);

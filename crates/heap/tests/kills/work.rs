@@ -85,7 +85,7 @@ fn fill(
 
 /// Grows and shrinks large blocks, and moves small ones.
 fn resize(heap: &Heap, blocks: &mut [Option<NonNull<u8>>; BLOCKS], random: &mut Random) {
-    // Room to grow into.
+    // Makes room to grow into.
     for slot in blocks.iter_mut().step_by(2) {
         if let Some(block) = slot.take() {
             // SAFETY: allocated by `fill`, and taken out of the array.

@@ -37,8 +37,8 @@ impl Block {
     }
 }
 
-/// Forks; both processes write to all blocks at the same time. Whether each found what it had
-/// written.
+/// Forks; both processes write to all blocks at the same time. Returns whether each found what it
+/// had written.
 fn fork_and_write(heap: &Heap, blocks: &[Block], generation: u8) -> bool {
     let before = generation;
     let child = start(|| {

@@ -74,7 +74,7 @@ impl Pool {
         fs::write(format!("{}/nr_hugepages", Self::FOLDER), pages.to_string()).is_ok()
     }
 
-    /// As [`pool_free`].
+    /// Like [`pool_free`].
     pub(crate) fn free(&self) -> Option<usize> {
         pool_free()
     }
@@ -82,7 +82,7 @@ impl Pool {
 
 /// Free pages of the pool.
 pub(crate) fn pool_free() -> Option<usize> {
-    // Read one after the other: pages may be reserved in between.
+    // The numbers are read one after the other, so pages may be reserved in between.
     Some(Pool::number("free_hugepages")?.saturating_sub(Pool::number("resv_hugepages")?))
 }
 
@@ -95,7 +95,7 @@ impl Drop for Pool {
 /// A file with all free pages of the pool, until it is closed.
 pub(crate) fn hold_free_pages() -> fs::File {
     let flags = libc::MFD_CLOEXEC | libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
-    // SAFETY: the name is a string, and the flags are of this call.
+    // SAFETY: the name is a string, and the flags are those of this call.
     let number = unsafe { libc::memfd_create(c"free-pages".as_ptr(), flags) };
     assert!(number >= 0, "{}", std::io::Error::last_os_error());
     // SAFETY: just opened, for this value alone.
@@ -108,7 +108,7 @@ pub(crate) fn hold_free_pages() -> fs::File {
     file
 }
 
-/// Allocates so many pages of the pool to a file.
+/// Allocates `pages` pages of the pool to a file.
 pub(crate) fn allocate(file: &fs::File, pages: usize) {
     // SAFETY: the descriptor is open; no pointers are involved.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, (pages * PAGE) as i64) };

@@ -1,5 +1,6 @@
-//! Pages of the kernel's pool in shared heaps, by descriptor and by name; a private heap uses none.
-//! Each test puts a few pages into the pool, which needs root, and one test at a time has the pool.
+//! Pages of the kernel's pool in shared heaps, by descriptor and by name; a private heap uses
+//! none. Each test puts a few pages into the pool, which needs root, and only one test at a time
+//! uses the pool.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -225,7 +226,7 @@ fn shared_heap_reports_an_exhausted_pool_and_retries() {
     assert!(report.to_string().contains("the pool refused"), "{report}");
     free_all(&heap, blocks);
     assert!(pool.set(IN_POOL));
-    // Another attachment than the refused one can do the upkeep.
+    // An attachment other than the refused one can do the upkeep.
     let other = Heap::builder().attach_fd(heap.fd().unwrap()).unwrap();
     other.maintain();
     let blocks = take_all(&heap);
@@ -286,7 +287,7 @@ mod deaths {
     #[cfg(feature = "steps")]
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    /// Steps that one turn dies later than the one before.
+    /// Each turn dies this many steps later than the previous turn.
     #[cfg(feature = "steps")]
     const STRIDE: u64 = 7;
 

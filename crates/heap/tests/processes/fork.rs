@@ -1,5 +1,5 @@
-//! Fork: a child of a private heap has a copy of it; a child of a shared heap joins as a process of
-//! its own.
+//! Fork: a child of a private heap has a copy of it; a child of a shared heap joins as a separate
+//! process.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -132,8 +132,8 @@ const THREADS: usize = 41;
 #[test]
 fn generations_of_forks_do_not_exhaust_thread_numbers() {
     for forker in [Forker::User, Forker::Idler, Forker::Passing] {
-        // Not on a stack: in a child of fork, libc reuses the stacks of missing threads for new
-        // ones.
+        // The heap is not on a stack, because in a child of fork libc reuses the stacks of
+        // missing threads for new ones.
         let heap = Box::new(builder().build().unwrap());
         let heap = &*heap;
         let failed = in_child(|| i32::from(generation(heap, GENERATIONS, forker)));
@@ -161,7 +161,7 @@ fn generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
     match forker {
         _ if left == 1 => 0,
         Forker::Passing => std::thread::scope(|scope| {
-            // Nothing by reference, because libc may reuse this stack.
+            // Captures nothing by reference, because libc may reuse this stack.
             let pass =
                 move || if can_use(heap) { fork_generation(heap, left, forker) } else { left };
             scope.spawn(pass).join().unwrap()

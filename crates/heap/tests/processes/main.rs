@@ -221,7 +221,7 @@ fn full_file_system_is_an_error() {
     in_small_file_system("overfill");
 }
 
-/// Nor may an access to metadata raise one if another program fills the file system.
+/// An access to metadata may not raise a signal either if another program fills the file system.
 #[test]
 fn file_system_filled_by_another_program_is_an_error() {
     in_small_file_system("starve");

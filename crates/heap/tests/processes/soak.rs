@@ -32,10 +32,10 @@ const HELD: usize = 40;
 /// How long the processes work between two checks.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The holder of a block in a mailbox: not the number of any process's life.
+/// The number that names the holder of a block in a mailbox. No process's life has this number.
 const MAILED: u64 = 1 << 40;
 
-/// The holder of a block that is not filled yet, or about to be freed.
+/// The number that names the holder of a block that is not filled yet, or about to be freed.
 const NO_HOLDER: u64 = 0;
 
 /// Bytes of a block's head: its holder, and its size and mark.
@@ -46,7 +46,8 @@ const HEAD: usize = 16;
 struct Board {
     /// Set to end the processes.
     stop: AtomicU64,
-    /// The number of the current life in each seat: a process that replaces a dead one has another.
+    /// The number of the current life in each seat: a process that replaces a dead one has a new
+    /// number.
     lives: [AtomicU64; PROCESSES],
     /// Blocks that came from another process.
     received: AtomicU64,
@@ -97,7 +98,8 @@ impl Parcel {
 
     /// Whether the first `size` bytes are what the block was filled with.
     fn assert_is_whole(&self, size: usize, mark: u8) {
-        // SAFETY: the caller knows that the block has this many bytes and that no one writes them.
+        // SAFETY: the caller knows that the block has this many bytes and that no other code
+        // writes to them.
         let bytes = unsafe { std::slice::from_raw_parts(self.0.as_ptr(), size) };
         assert!(bytes[HEAD..].iter().all(|byte| *byte == mark), "a block of {size} bytes");
     }

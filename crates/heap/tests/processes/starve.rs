@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 /// The most pages that are left free: more than one request can need.
 const PAGES_LEFT_MAX: u64 = 24;
 
-/// Fills the file system except for a number of pages, for each number in turn.
+/// Fills the file system except for a number of pages, for one such number after the other.
 pub(crate) fn starve() {
     let mut refused = 0;
     for left in 0..=PAGES_LEFT_MAX {

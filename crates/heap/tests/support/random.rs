@@ -1,4 +1,4 @@
-//! Pseudo-random numbers, the same for the same seed.
+//! Pseudo-random numbers, equal for equal seeds.
 
 /// A small generator: splitmix64, by Sebastiano Vigna.
 pub(crate) struct Random(u64);

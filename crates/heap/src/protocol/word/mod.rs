@@ -19,7 +19,7 @@ pub(crate) use record::{Cache, CacheWord, Process, ProcessWord};
 /// The highest identity of a cache, the lowest being 1: 15 bits of a slot word.
 pub(crate) const CACHE_ID_MAX: u32 = 0x7FFF;
 
-/// The most caches for one thread each. The other identities are for the spare records of
+/// The most caches that serve one thread each. The other identities are for the spare records of
 /// [`crate::layout::Geometry::spare_caches`].
 pub(crate) const CACHES_MAX: u32 = CACHE_ID_MAX - PROCESSES_MAX * 8;
 
@@ -33,7 +33,7 @@ pub(crate) const NAMESPACES_MAX: usize = 128;
 /// How many tags there can be, the empty tag 0 included: 8 bits of a slot word.
 pub(crate) const TAGS_MAX: u32 = 256;
 
-/// Pieces of 4 KiB that a slice's memory is counted in.
+/// The number of pieces of 4 KiB in which a slice's memory is counted.
 pub(crate) const PIECES: u32 = 16;
 
 /// The identity of a cache: 1 to [`CACHE_ID_MAX`]. 0 means none.
@@ -83,7 +83,7 @@ impl SlotWord {
 pub(crate) enum Slice {
     /// Free. Its slot words are zero in every array.
     Free,
-    /// Held by a cache, and not part of a span or block yet, or no longer.
+    /// Held by a cache, and not yet or no longer part of a span or block.
     Claimed(CacheId),
     /// This head and all slices of `[head, head + length)` belong to a cache that is building them
     /// or taking them apart.
@@ -104,9 +104,9 @@ pub(crate) enum Slice {
 /// highest bits of the length wrap around to bits 0 to 4. So class and kind, masked, are the byte
 /// offset of an entry of 32 bytes in a table.
 ///
-/// A free or claimed slice, or a later slice of a large block, has no length. There these bits hold
-/// how many of its [`PIECES`] can be resident, from its first on. In a new heap the number is 0,
-/// and all memory that a block may access counts as resident.
+/// A free or claimed slice, or a later slice of a large block, has no length. In its word, the
+/// bits of the length hold how many of its [`PIECES`] can be resident, from the first piece on.
+/// In a new heap the number is 0, and all memory that a block may access counts as resident.
 ///
 /// The generation increases by one each time that the slice becomes free, so that a claim on a span
 /// that was taken apart and built again meanwhile is detected.
@@ -211,13 +211,13 @@ impl SliceWord {
         self.changed(KIND_FREE, 0)
     }
 
-    /// As [`SliceWord::to_free`], with the next generation.
+    /// Like [`SliceWord::to_free`], but with the next generation.
     pub(crate) const fn to_next_free(self) -> Self {
         self.to_free().of_next_generation()
     }
 
-    /// The word of a free slice with the next generation. For the word of a claimed slice, that of
-    /// a free one.
+    /// The word of a free slice with the next generation. `self` may also be the word of a
+    /// claimed slice.
     pub(crate) const fn of_next_generation(self) -> Self {
         let kept = GENERATION_MASK | LENGTH_MASK;
         Self(((self.0 & kept) + (1 << GENERATION_AT)) & kept)
@@ -229,20 +229,20 @@ impl SliceWord {
         self.changed(KIND_TAIL, 0)
     }
 
-    /// As [`SliceWord::to_claimed`], for the word of a free slice.
+    /// Like [`SliceWord::to_claimed`], but only for the word of a free slice.
     pub(crate) const fn free_to_claimed(self, cache: CacheId) -> Self {
         let owner = (cache as u64 & 0x7FFF) << OWNER_AT;
         Self(self.0 & (GENERATION_MASK | LENGTH_MASK) | owner | KIND_CLAIMED << KIND_AT)
     }
 
-    /// This word with another kind that holds the number of resident pieces.
+    /// This word with another kind, one whose words hold the number of resident pieces.
     const fn changed(self, kind: u64, owner: u16) -> Self {
         let resident = if self.counts_resident() { self.0 & LENGTH_MASK } else { LENGTH_FULL };
         let owner = (owner as u64 & 0x7FFF) << OWNER_AT;
         Self(self.0 & GENERATION_MASK | resident | owner | kind << KIND_AT)
     }
 
-    /// This word with so many resident pieces, if it holds that number.
+    /// This word with `pieces` resident pieces, if it holds that number.
     pub(crate) const fn with_resident(self, pieces: u32) -> Self {
         if !self.counts_resident() {
             return self;
@@ -257,13 +257,14 @@ impl SliceWord {
         if self.counts_resident() && length < PIECES { length } else { PIECES }
     }
 
-    /// The number in the word, which can have any value.
+    /// The length field of the word, which can have any value.
     pub(crate) const fn length(self) -> u32 {
         self.0.rotate_right(LENGTH_AT) as u32 & 0xFF_FFFF
     }
 
     const fn counts_resident(self) -> bool {
-        // Equals a comparison with each kind, but halves the instructions of a block of 256 slices.
+        // Has the result of a comparison with each kind, but halves the instructions for a block
+        // of 256 slices.
         (1 << KIND_FREE | 1 << KIND_CLAIMED | 1 << KIND_TAIL) >> self.kind() & 1 == 1
     }
 
@@ -284,7 +285,7 @@ impl SliceWord {
         self.kind() == KIND_FREE
     }
 
-    /// Whether it is claimed by a cache: as decoding, with fewer instructions.
+    /// Whether it is claimed by `cache`: the result of decoding, with fewer instructions.
     pub(crate) const fn is_claimed_by(self, cache: CacheId) -> bool {
         let wanted = KIND_CLAIMED << KIND_AT | (cache as u64 & 0x7FFF) << OWNER_AT;
         self.0 & (7 << KIND_AT | 0x7FFF << OWNER_AT) == wanted
