@@ -5,7 +5,7 @@ use std::thread;
 
 use haul_heap::{Heap, Node, Pages, Request};
 
-/// PTHREAD_STACK_MIN of glibc on x86-64, and a quarter of musl's default.
+/// PTHREAD_STACK_MIN of glibc on x86-64, and an eighth of musl's default.
 const LEAST: usize = 16 << 10;
 
 /// Does `work` in a thread with a stack of `bytes` bytes. If that stack is too small, the process

@@ -217,8 +217,8 @@ mod tests {
     static COUNT: Lock<u64> = Lock::new(1, |count| *count += 10);
 
     /// Whether this process runs only one test, which may then fork. A child has a copy of every
-    /// descriptor, so other tests would wait until the copies of theirs are closed. If the
-    /// process runs several tests, runs this test in a separate process.
+    /// descriptor, so other tests would wait until it has closed its copies of their descriptors.
+    /// If the process runs several tests, runs this test in a separate process.
     fn is_alone(test: &str) -> bool {
         const ROLE: &str = "HAUL_FORK_TEST";
         if std::env::var_os(ROLE).is_some() {
