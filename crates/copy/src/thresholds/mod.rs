@@ -65,8 +65,8 @@ pub(crate) static IN_FORCE: InForce = InForce::new();
 /// under a hypervisor that traps `cpuid`.
 pub(crate) struct InForce {
     values: [AtomicUsize; Thresholds::NAMES.len()],
-    /// The smallest size whose copy may use another method than registers. Below it, no other value
-    /// is read. It may be a moment older than the other values.
+    /// Copies of this size and more may use a method other than registers. For smaller ones, no
+    /// other value is read. This value may be a moment older than the others.
     copy_lookup: AtomicUsize,
     /// Like `copy_lookup`, for fills.
     fill_lookup: AtomicUsize,

@@ -33,8 +33,8 @@ use crate::tables::CacheRecord;
 
 mod spans;
 
-/// The most slices of empty spans of one class that are kept on a node: 256 KiB, as much as a bin
-/// holds. So a program that frees and allocates the last slots of a span alternately does not
+/// A node keeps empty spans of each class up to this many slices in total, or one span if it is
+/// larger: 256 KiB, as much as a bin holds. So a program that frees and allocates the last slots of a span alternately does not
 /// take apart and build a span each time.
 const EMPTY_SLICES_KEPT: u32 = 4;
 

@@ -1,5 +1,5 @@
-//! Work outside requests, in one call that a housekeeping thread makes periodically: it makes
-//! memory ready before it is needed, gives idle memory back, and reaps dead processes.
+//! Work that no request waits for. A housekeeping thread calls [`Heap::maintain`] periodically; the
+//! call makes memory ready before it is needed, gives idle memory back, and reaps dead processes.
 
 mod upkeep;
 

@@ -123,9 +123,11 @@ impl Reason {
                 "transparent huge pages are off for shared memory: write advise to \
                  /sys/kernel/mm/transparent_hugepage/shmem_enabled"
             }
-            Self::AsCreated => "the shared heap was created without better pages",
+            Self::AsCreated => {
+                "the creator of the shared heap chose these pages: choose huge pages there"
+            }
             Self::NoMount => {
-                "/dev/hugepages is no file system for huge pages that this user may write to: \
+                "/dev/hugepages is not a file system for huge pages that this user may write to: \
                  mount -t hugetlbfs none /dev/hugepages, or share by descriptor"
             }
         }

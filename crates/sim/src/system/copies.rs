@@ -149,8 +149,8 @@ impl MemorySystem {
         self.begin_piece(now, engine);
     }
 
-    /// Handles an early notification at the processor. The last one of a copy lets its `ecpy`
-    /// retire.
+    /// Handles an early notification at the processor. When a copy's last notification arrives,
+    /// its `ecpy` retires.
     pub(super) fn notified(&mut self, now: Cycle, copy: u32, completions: &mut Vec<Completion>) {
         let entry = self.control.entry(copy);
         entry.acknowledged += 1;

@@ -255,8 +255,9 @@ impl Receiving {
         }
     }
 
-    /// Withdraws the offer. A sender that was stopped between its claim and its read of the offer
-    /// finds no target; under Yama, it also loses the permission to write.
+    /// Withdraws the offer. If a sender was stopped after it claimed a piece and before it read the
+    /// offer, it finds no target when it continues. Under Yama, it also loses the permission to
+    /// write.
     fn withdraw(&mut self, lane: &Lane) {
         lane.store(OFFERED_AT, 0);
         self.writable = None;

@@ -155,7 +155,8 @@ impl SenderState {
     /// The pace of the receiver, for a message of `length` bytes that begins now.
     fn pace(&self, lane: &Lane, length: u64) -> Pace {
         let is_small = self.sleep_history.is_awake() && window::is_small_better();
-        // A read costs the transfer of a line, and matters only for a message of several pieces.
+        // Reading `DRAINED` transfers a cache line, and the result matters only for a message of
+        // several pieces.
         let is_cut = length > PIECE_BYTES_MIN as u64;
         Pace { is_small, is_behind: is_cut && !self.is_drained(lane) }
     }
