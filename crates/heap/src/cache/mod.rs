@@ -34,8 +34,8 @@ use crate::tables::CacheRecord;
 mod spans;
 
 /// A node keeps empty spans of each class up to this many slices in total, or one span if it is
-/// larger: 256 KiB, as much as a bin holds. So a program that frees and allocates the last slots of a span alternately does not
-/// take apart and build a span each time.
+/// larger: 256 KiB, as much as a bin holds. So a program that frees and allocates the last slots of
+/// a span alternately does not take apart and build a span each time.
 const EMPTY_SLICES_KEPT: u32 = 4;
 
 /// A span is worth adopting when one in this many of its slots is free. With fewer free slots, each
