@@ -83,6 +83,7 @@ impl Caller {
 
     /// Adds one to an event, unless it is full. Does nothing to other files.
     #[cold]
+    #[inline]
     pub fn call(&self, event: BorrowedFd<'_>) {
         let request = Request {
             operation: READ,
@@ -98,6 +99,7 @@ impl Caller {
         }
     }
 
+    #[inline]
     fn submit(&self, request: &Request) -> std::result::Result<(), i32> {
         let requests = [std::ptr::from_ref(request)];
         let at = requests.as_ptr();

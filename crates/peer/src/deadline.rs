@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// The instant `wait` from now; a hundred years from now if the clock cannot represent it.
+#[inline]
 pub fn after(wait: Duration) -> Instant {
     /// A hundred years.
     const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -24,28 +25,33 @@ impl Clock {
     /// A clock that allows `wait` until the peer begins, and `deadline` from there to the end. It
     /// starts when the operation first has to wait, so an operation that need not wait does not
     /// read the time.
+    #[inline]
     pub fn new(wait: Option<Duration>, deadline: Duration) -> Self {
         let deadline = Some(deadline);
         Self { start: None, begun: None, wait, deadline, is_a_pause: false }
     }
 
     /// A clock that starts now and ends after `time`, whether the peer has begun or not.
+    #[inline]
     pub fn of_a_pause(time: Duration) -> Self {
         let start = Some(Instant::now());
         Self { start, begun: None, wait: Some(time), deadline: None, is_a_pause: true }
     }
 
     /// Whether this is the clock of a pause, whose end is not a failure.
+    #[inline]
     pub fn is_a_pause(&self) -> bool {
         self.is_a_pause
     }
 
     /// The start of the wait. If it had not started, it starts now.
+    #[inline]
     pub fn start(&mut self) -> Instant {
         *self.start.get_or_insert_with(Instant::now)
     }
 
     /// The time spent and the limit.
+    #[inline]
     fn spent(&mut self, has_begun: impl FnOnce() -> bool) -> (Duration, Option<Duration>) {
         if self.begun.is_none() && self.deadline.is_some() && has_begun() {
             self.begun = Some(Instant::now());
@@ -57,12 +63,14 @@ impl Clock {
     }
 
     /// The remaining time; `None` without a limit.
+    #[inline]
     pub fn left(&mut self, has_begun: impl FnOnce() -> bool) -> Option<Duration> {
         let (spent, limit) = self.spent(has_begun);
         limit.map(|limit| limit.saturating_sub(spent))
     }
 
     /// The time spent and the limit, if the limit is reached.
+    #[inline]
     pub fn over(&mut self, has_begun: impl FnOnce() -> bool) -> Option<(Duration, Duration)> {
         let (waited, limit) = self.spent(has_begun);
         limit.filter(|limit| waited >= *limit).map(|limit| (waited, limit))

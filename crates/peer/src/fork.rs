@@ -32,22 +32,26 @@ pub struct Here(u64);
 
 impl Here {
     /// The calling process. From the first call on, forks are noticed.
+    #[inline]
     pub fn now() -> Self {
         notice();
         Self(DEPTH.load(Relaxed))
     }
 
     /// The process as a number.
+    #[inline]
     pub fn number(self) -> u64 {
         self.0
     }
 
     /// The process with this number.
+    #[inline]
     pub fn of(number: u64) -> Self {
         Self(number)
     }
 
     /// Whether it is the calling process.
+    #[inline]
     pub fn is_here(self) -> bool {
         DEPTH.load(Relaxed) == self.0
     }
@@ -74,6 +78,7 @@ impl<T> Thread<T> {
     }
 
     /// Whether the thread is in the calling process. It is not in a child of fork.
+    #[inline]
     pub fn is_here(&self) -> bool {
         self.here.is_here()
     }

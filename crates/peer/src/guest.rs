@@ -264,6 +264,7 @@ impl Guest {
     }
 
     #[cold]
+    #[inline]
     fn find(&self, cached: &mut Cached, guest: u64, bytes: u64) -> Option<NonNull<u8>> {
         let (at, here) = self.part(cached, guest)?;
         (bytes <= here).then_some(at)
@@ -271,6 +272,7 @@ impl Guest {
 
     /// The address in this process of an address of the guest, and the number of bytes from there
     /// to the end of the region.
+    #[inline]
     pub fn part(&self, cached: &mut Cached, guest: u64) -> Option<(NonNull<u8>, u64)> {
         let is_in =
             |region: &&Mapped| guest.wrapping_sub(region.described.guest) < region.described.bytes;
@@ -284,6 +286,7 @@ impl Guest {
 
     /// The address in this process of `bytes` bytes at an address of the peer's process, if all
     /// bytes are in one region and the address is a multiple of `align`.
+    #[inline]
     pub fn at_peer(&self, peer: u64, bytes: u64, align: usize) -> Option<NonNull<u8>> {
         self.regions.iter().find_map(|region| {
             let offset = peer.wrapping_sub(region.described.peer);

@@ -74,6 +74,7 @@ impl Region {
 
     /// Its memory file.
     #[must_use]
+    #[inline]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -129,6 +130,7 @@ impl Region {
 
     /// Copies `target.len()` bytes at `offset` to private memory. The peer may have written any
     /// bytes.
+    #[inline]
     pub fn read(&self, offset: usize, target: &mut [u8], hint: Hint) {
         let source = self.at(offset, target.len()).as_ptr();
         // SAFETY: the source is inside the mapping, whose pages are guarded; the target is a slice
@@ -137,6 +139,7 @@ impl Region {
     }
 
     /// Copies `source` into the shared memory at `offset`.
+    #[inline]
     pub fn write(&self, offset: usize, source: &[u8], hint: Hint) {
         let target = self.at(offset, source.len()).as_ptr();
         // SAFETY: the target is inside the mapping, whose pages are guarded; no reference to these
@@ -145,6 +148,7 @@ impl Region {
     }
 
     /// Prefetches a part of the region into this processor's cache, without waiting.
+    #[inline]
     pub fn fetch(&self, offset: usize, length: usize, way: Fetch) {
         let start = self.at(offset, length);
         for at in (0..length).step_by(LINE_BYTES) {
@@ -154,6 +158,7 @@ impl Region {
     }
 
     /// The address of `length` bytes. Accesses must tolerate concurrent writes of the peer.
+    #[inline]
     pub fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
         assert!(
             offset <= self.size_bytes && length <= self.size_bytes - offset,
@@ -180,6 +185,7 @@ pub enum Fetch {
 impl Fetch {
     /// Prefetches the line of `at`.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline]
     fn line(self, at: NonNull<u8>) {
         let at = at.as_ptr();
         match self {
