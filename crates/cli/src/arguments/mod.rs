@@ -12,6 +12,10 @@
 //! - `heap`: the arguments of `haul heap`;
 //! - `pcie`: the arguments of `haul pcie`;
 //! - `sim`: the arguments of `haul sim`.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "these comments are the text of --help, in which [:STEP] is not a link"
+)]
 
 pub(crate) mod channel;
 pub(crate) mod copy;
