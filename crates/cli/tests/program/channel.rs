@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{LIMIT, finish, haul, is_root, public_folder, run, run_with_input, unprivileged};
+use crate::{
+    LIMIT, finish, haul, is_root, public_folder, run, run_with_input, unprivileged, wait_until,
+};
 
 /// Starts `haul channel recv`. If a sender already waits, the receiver may end before its socket
 /// is seen.
@@ -30,16 +32,14 @@ pub(super) fn receiver(socket: &Path, more: &[&str]) -> Child {
 /// Waits until a process listens at a path; its socket appears a moment earlier.
 fn wait_to_listen(socket: &Path) {
     const LISTENS: u32 = 1 << 16;
-    let start = Instant::now();
     let listens = |line: &str| {
         let fields: Vec<_> = line.split(' ').filter(|field| !field.is_empty()).collect();
         let flags = fields.get(3).and_then(|flags| u32::from_str_radix(flags, 16).ok());
         flags.is_some_and(|flags| flags & LISTENS != 0) && fields.last() == socket.to_str().as_ref()
     };
-    while !fs::read_to_string("/proc/net/unix").unwrap().lines().any(listens) {
-        assert!(start.elapsed() < LIMIT, "no process listens at {}", socket.display());
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(&format!("a process listens at {}", socket.display()), || {
+        fs::read_to_string("/proc/net/unix").unwrap().lines().any(listens)
+    });
 }
 
 pub(super) fn sender(socket: &Path, more: &[&str]) -> Command {

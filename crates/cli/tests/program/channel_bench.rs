@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use haul_model::Record;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::{LIMIT, Ran, finish, haul, run};
+use crate::{LIMIT, Ran, finish, haul, run, wait_until};
 
 fn bench(arguments: &[&str]) -> Ran {
     let mut all = vec!["channel", "bench", "--json", "--budget", "0.1"];
@@ -324,11 +324,7 @@ fn drivers(folder: &Path) -> usize {
 }
 
 fn wait_for_no_driver(folder: &Path) {
-    let started = Instant::now();
-    while drivers(folder) > 0 {
-        assert!(started.elapsed() < LIMIT, "{} drivers are left", drivers(folder));
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("no driver is left", || drivers(folder) == 0);
 }
 
 #[test]

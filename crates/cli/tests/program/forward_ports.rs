@@ -4,15 +4,13 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use haul_model::Record;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::forward::{has_testpmd, has_two_processors, turn};
 use crate::network::with_pair;
-use crate::{LIMIT, Ran, finish, haul, records_of, run};
+use crate::{Ran, finish, haul, records_of, run, wait_until};
 
 /// The samples of all records of this metric, port and direction.
 fn counted(records: &[Record], metric: &str, port: &str, direction: &str) -> f64 {
@@ -182,14 +180,6 @@ fn has_program() -> bool {
     String::from_utf8_lossy(&output.stdout).contains("prog/xdp")
 }
 
-fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < LIMIT / 2, "{what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn end(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
@@ -203,7 +193,7 @@ fn packets_cross_linked_interfaces_and_nothing_is_left() {
             let outside = start([&ports[1], "sink"], &[]);
             // As many as either ring holds, so neither side has to keep up.
             let mut inside = start(["gen:rate=5k,count=500", &ports[0]], &[]);
-            wait("the generator to end", || inside.try_wait().unwrap().is_some());
+            wait_until("the generator ends", || inside.try_wait().unwrap().is_some());
             let inside = finish(inside).expect(0).records();
             let sent = counted(&inside, "packets", &format!("{here}0"), "tx");
             let lost = counted(&inside, "drops", &format!("{here}0"), "tx");
@@ -218,10 +208,10 @@ fn packets_cross_linked_interfaces_and_nothing_is_left() {
         // One command with both ends: each packet makes one round.
         let both = ["afxdp:interface=haul0", "afpacket:interface=haul1"];
         let killed = start(both, &[]);
-        wait("the program", has_program);
+        wait_until("the interface has a program", has_program);
         end(&killed, Signal::KILL);
         let _ = finish(killed);
-        wait("the program to go", || !has_program());
+        wait_until("the interface has no program", || !has_program());
         let records = forward(both, &["--for", "200ms"]).expect(0).records();
         assert!(counted(&records, "batches", "afxdp0", "rx") > 0.0);
         assert!(!has_program());

@@ -6,15 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Ran, finish, haul, is_root, public_folder, run, unprivileged};
-
-/// Longest time that a busy machine may need to make a socket.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::{Ran, finish, haul, is_root, public_folder, run, unprivileged, wait_until};
 
 /// The user of processes that `unprivileged` starts.
 const NOBODY: &str = "65534";
@@ -25,11 +22,7 @@ fn start(mut command: Command) -> Child {
 }
 
 fn wait_for(path: &Path) {
-    let begun = Instant::now();
-    while !path.exists() {
-        assert!(begun.elapsed() < PATIENCE, "nothing at {}", path.display());
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(&format!("{} exists", path.display()), || path.exists());
 }
 
 fn end(child: Child) -> Ran {
@@ -99,8 +92,9 @@ fn socket_is_open_only_to_allowed_users() {
         let words = ["forward", "--no-telemetry", "--port", "gen:rate=10k", "--port", &port];
         let server = start(haul(&[&words[..], &["--allow-user", allowed]].concat()));
         wait_for(&path);
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o666, "{mode:o}");
+        // The path exists from bind() on, and the umask's bits are added right after it.
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        wait_until("the socket is open to all users", || mode() == 0o666);
         let guest = format!("virtio:path={}", path.display());
         let mut command = others.forward(&guest, "sink");
         command.args(["--for", "1500ms"]);

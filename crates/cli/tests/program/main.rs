@@ -83,6 +83,15 @@ fn run_with_input(command: &mut Command, input: &[u8]) -> Ran {
     finish(child)
 }
 
+/// Waits until a condition holds; `what` describes it.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "waited too long: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn finish(mut child: Child) -> Ran {
     let out = reader(child.stdout.take().expect("piped"));
     let err = reader(child.stderr.take().expect("piped"));

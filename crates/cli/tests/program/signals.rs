@@ -6,12 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::heap_record::record;
-use crate::{LIMIT, finish, haul};
+use crate::{finish, haul, wait_until};
 
 /// Longer than the time within which several signals count as one request.
 const MOMENT_OVER: Duration = Duration::from_millis(1500);
@@ -23,14 +23,6 @@ fn start(command: &mut Command) -> Child {
 
 fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
-}
-
-fn wait(what: &str, is_so: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < LIMIT, "{what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Whether SIGHUP ends a process started here: under `nohup`, the process and its children ignore
@@ -48,7 +40,7 @@ fn mask(process: u32, name: &str) -> u64 {
 
 /// Waits until the process handles SIGINT.
 pub(crate) fn wait_until_it_watches(child: &Child) {
-    wait("it never handles signals", || mask(child.id(), "SigCgt:") >> 1 & 1 == 1);
+    wait_until("the program handles signals", || mask(child.id(), "SigCgt:") >> 1 & 1 == 1);
 }
 
 #[test]
@@ -82,7 +74,7 @@ fn interrupted_run_without_figure_keeps_nothing() {
     fs::write(&records, earlier).unwrap();
     let arguments = ["sim", "reproduce", "--packets", "1000000", "--out", out.to_str().unwrap()];
     let child = start(&mut haul(&arguments));
-    wait("the earlier records are not renamed", || out.join("sim.jsonl.old").exists());
+    wait_until("the earlier records are renamed", || out.join("sim.jsonl.old").exists());
     signal(&child, Signal::INT);
     finish(child).expect(130).says(&["interrupted", "nothing was measured", "nothing is kept"]);
     assert_eq!(fs::read_to_string(&records).unwrap(), earlier);
@@ -97,10 +89,10 @@ fn second_signal_after_a_moment_aborts_and_leaves_no_file() {
     fs::create_dir(&temporary).unwrap();
     let arguments = ["heap", "replay", trace.to_str().unwrap(), "--against", "libc"];
     let child = start(haul(&arguments).env("TMPDIR", &temporary));
-    wait("no steps", || fs::read_dir(&temporary).unwrap().count() > 0);
+    wait_until("a folder of steps exists", || fs::read_dir(&temporary).unwrap().count() > 0);
     // Its driver hangs, so the run cannot end by itself.
     let driver = || children(child.id()).into_iter().next();
-    wait("no driver", || driver().is_some());
+    wait_until("a driver runs", || driver().is_some());
     for driver in children(child.id()) {
         let _ = kill_process(Pid::from_raw(driver.cast_signed()).unwrap(), Signal::STOP);
     }

@@ -4,12 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{LIMIT, Ran, away, finish, haul, public_folder, records_of, run, unprivileged};
+use crate::{Ran, away, finish, haul, public_folder, records_of, run, unprivileged, wait_until};
 
 fn survey(out: &Path) -> Ran {
     run(&mut haul(&["survey", "--quick", "--out", out.to_str().unwrap()]))
@@ -17,11 +16,9 @@ fn survey(out: &Path) -> Ran {
 
 /// Waits until the file has this number of lines.
 pub(crate) fn wait_for_lines(path: &Path, lines: usize) {
-    let start = Instant::now();
-    while fs::read_to_string(path).map_or(0, |text| text.lines().count()) < lines {
-        assert!(start.elapsed() < LIMIT, "{} does not get its lines", path.display());
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(&format!("{} has {lines} lines", path.display()), || {
+        fs::read_to_string(path).map_or(0, |text| text.lines().count()) >= lines
+    });
 }
 
 #[test]
