@@ -29,9 +29,9 @@ pub struct Agreement {
 /// A queue pair of a port, which one worker drives. A port of several queues is opened as several
 /// queue pairs, one for each worker. They share no state.
 ///
-/// Each worker has one pool. It passes this pool to every call, and all packets belong to it. A
-/// port may keep packets of the pool, such as those that a device fills; [`Port::stop`] returns
-/// them.
+/// Each worker has one pool. The worker passes this pool to every call, and all packets belong to
+/// the pool. A port may keep packets of the pool, such as those that a device fills;
+/// [`Port::stop`] returns them.
 ///
 /// No call waits, neither for the other side nor for a packet. Every call is allowed in any state.
 /// Without a link, no packet arrives, and each packet that is sent is dropped and counted as
@@ -46,7 +46,7 @@ pub trait Port: Send {
     }
 
     /// Appends packets to `burst`, at most [`Burst::room`], and returns their number. The caller
-    /// owns them: it must send or free them.
+    /// then owns these packets: it must send or free them.
     fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize;
 
     /// Removes packets from the front of `burst` and returns how many were sent. Packets for which
@@ -70,8 +70,8 @@ pub trait Port: Send {
         Link::Up
     }
 
-    /// Stops the source of new packets: a generator makes no more, a file is read no further.
-    /// Packets that the other side has already sent still arrive.
+    /// Stops the source of new packets: a generator makes no more packets, a file is read no
+    /// further. Packets that the other side has already sent still arrive.
     fn quiesce(&mut self) {}
 
     /// What the port negotiated with the other side. `None` without a link, and for a port that is
@@ -92,7 +92,7 @@ pub trait Port: Send {
         Vec::new()
     }
 
-    /// What crossed a modelled link so far; `None` without such a link.
+    /// The transactions that have crossed a modelled link; `None` without such a link.
     fn crossed(&self) -> Option<&Counts> {
         None
     }

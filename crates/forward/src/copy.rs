@@ -1,5 +1,5 @@
-//! The function that copies a burst. It is a setting: a forwarder shows which copy is best for a
-//! flow.
+//! The function that copies a burst. The function is a setting, so that a forwarder can show
+//! which copy is best for a flow.
 //!
 //! A port collects the copies of a burst as [`Part`]s and passes them to one call. The choice of
 //! the function thus costs one indirect call a burst, and none a packet if the copy is haul's own.
@@ -48,8 +48,8 @@ impl CustomCopy {
     ///
     /// # Safety
     /// A call of `batch` must be sound whenever each source is readable and each target writable
-    /// for the part's length. The caller answers for the content: a peer receives the bytes that
-    /// `batch` leaves in the targets.
+    /// for the part's length. The caller is responsible for the content: a peer receives the
+    /// bytes that `batch` leaves in the targets.
     #[must_use]
     pub const unsafe fn new(name: &'static str, batch: unsafe fn(&[Part])) -> Self {
         Self { name, batch }

@@ -23,10 +23,10 @@ use haul_peer::{closer, in_the_way, socket};
 /// Which side listens on the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Role {
-    /// This side listens: the other one connects, and reconnects.
+    /// This side listens: the other side connects, and reconnects.
     #[default]
     Server,
-    /// The other side listens: this one connects, and retries until a process listens.
+    /// The other side listens: this side connects, and retries until a process listens.
     Client,
 }
 
@@ -107,7 +107,8 @@ impl Endpoint {
         Ok(Self { kind, users: users.clone() })
     }
 
-    /// A connection to the other side; `None` after a while without one, or if woken.
+    /// A connection to the other side; `None` if no connection was made for a while, or if the
+    /// thread was woken.
     ///
     /// # Errors
     /// The process at the other end is not allowed: the reason, for an operator. Nothing was sent

@@ -1,9 +1,10 @@
-//! A network interface through an AF_PACKET socket whose rings are shared memory.
+//! A network interface through an AF_PACKET socket whose rings are in memory that the kernel
+//! shares.
 //!
-//! Works with every driver. The kernel's own network stack still uses the interface: both see each
-//! received packet. A packet is copied twice in each direction, once by the kernel and once here.
-//! Work that the kernel left to a device is done here: checksums are completed, and merged packets
-//! are split again.
+//! Works with every driver. The kernel's own network stack still uses the interface: the stack
+//! and the port both receive each packet. A packet is copied twice in each direction, once by the
+//! kernel and once here. Work that the kernel left to a device is done here: checksums are
+//! completed, and merged packets are split again.
 //!
 //! From the bottom up:
 //!
@@ -267,7 +268,7 @@ impl Port for AfPacket {
 }
 
 /// Copies as many packets of a burst into the ring as the ring has room for. Returns whether the
-/// ring holds any.
+/// ring holds any packet.
 fn fill(sending: &mut Sending, pool: &Pool, burst: &Burst) -> bool {
     let (mut is_open, mut is_any) = (true, false);
     burst.for_each(|packet| {

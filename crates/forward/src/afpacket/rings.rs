@@ -1,5 +1,5 @@
-//! Two AF_PACKET sockets with a ring each, TPACKET_V2 of packet(7): one receives packets, the other
-//! only sends.
+//! Two AF_PACKET sockets with a ring each, TPACKET_V2 of packet(7): one socket receives packets,
+//! the other only sends them.
 //!
 //! Each ring is an array of slots: a header, and room for a packet. The first word of a slot
 //! names its owner. The kernel consumes packets to be sent only within [`Sending::send`], in
@@ -114,7 +114,7 @@ pub(super) struct SlotPacket {
     original: usize,
     /// The VLAN tag that the kernel removed from the packet.
     tag: Option<[u8; 4]>,
-    /// The work left to a device, for the packet as it lies here: without the tag.
+    /// The work left to a device, for the packet as the ring holds it: without the tag.
     pub(super) offload: Offload,
     /// Whether the whole packet lies in the socket's queue, because the slot has no room.
     pub(super) is_queued: bool,

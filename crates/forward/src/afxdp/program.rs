@@ -1,8 +1,8 @@
 //! The XDP program that redirects an interface's packets to a socket.
 //!
 //! The program is constant, and loaded through bpf(2) alone. A link attaches it to the interface:
-//! when the link's descriptor is closed, also because the process was killed, the program is
-//! detached.
+//! when the link's descriptor is closed, or the process is killed, the kernel detaches the
+//! program.
 //!
 //! A driver may keep a packet's VLAN tag outside the packet, where XDP does not see it. If the
 //! kernel has a function that reports the tag (Linux 6.8, `bpf_xdp_metadata_rx_vlan_tag`), the

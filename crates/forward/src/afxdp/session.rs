@@ -38,7 +38,7 @@ pub(super) struct Session {
     received: Ring,
     sent: Ring,
     completed: Ring,
-    /// Free chunks for sending; the last one freed is the next one used.
+    /// Free chunks for sending; the chunk that was freed last is used next.
     free: Vec<u64>,
     is_zero_copy: bool,
     /// The kernel's count of lost packets at the last call.

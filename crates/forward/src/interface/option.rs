@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::fd::{AsFd, AsRawFd};
 
-/// A type for whose values any bits are valid, and which has no uninitialized gaps.
+/// A type for which any bits are a valid value, and which has no uninitialized gaps.
 ///
 /// # Safety
 /// Both properties must hold.

@@ -45,8 +45,8 @@ pub(crate) struct AreaAt {
     pub(crate) size: u16,
 }
 
-/// A device, as its front end uses it. Rings are counted from 0: even ones carry packets to the
-/// guest, odd ones from it. All values come from the peer and are untrusted.
+/// A device, as its front end uses it. Rings are counted from 0: even rings carry packets to the
+/// guest, odd rings from the guest. All values come from the peer and are untrusted.
 pub(crate) trait Backend: Send + Sync {
     fn features(&self) -> u64;
     fn set_features(&self, features: u64) -> RequestResult;

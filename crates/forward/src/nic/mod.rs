@@ -4,7 +4,7 @@
 //! [`haul_model::pcie::Device`] counts the descriptors read, the packets and completions written,
 //! and the doorbells that the driver rings by its rules. This module holds the packets and the
 //! time. The device acts within the port's own calls: each poll does the work that the device
-//! would have done since the last one. This work needs about 20 ns per packet on the worker's
+//! would have done since the last poll. This work needs about 20 ns per packet on the worker's
 //! core, which a real device does not need.
 //!
 //! - `time`: when packets arrive.
@@ -29,7 +29,7 @@ const FRAME_BYTES_MAX: usize = 65_535;
 /// Most packets that arrive in one call. If more are due, such as after a pause of the whole
 /// machine, the rest is dropped without simulation.
 const CATCH_UP_MAX: u64 = 1 << 20;
-/// How long completions wait for others before the device's timer writes them.
+/// How long completions wait for further completions before the device's timer writes them.
 const TIMER_NS: u64 = 10_000;
 
 /// The packets that arrive at a modelled NIC, and when.

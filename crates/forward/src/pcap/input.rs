@@ -136,7 +136,7 @@ impl Input {
         &self.window[self.start..self.start + kept]
     }
 
-    /// Moves to the next packet. `is_given` says whether this one was delivered.
+    /// Moves to the next packet. `is_given` says whether the present packet was delivered.
     #[inline]
     pub(super) fn next(&mut self, is_given: bool) {
         self.has_given |= is_given;

@@ -1,4 +1,4 @@
-//! Packets from a capture and into one: pcap and pcapng.
+//! A port that reads packets from a capture and writes packets into one: pcap and pcapng.
 //!
 //! A port reads one file, writes another, or both. It reads through a window of the file's bytes,
 //! and copies packets from the window into buffers. It writes each burst with one system call, so
@@ -9,7 +9,7 @@
 //!
 //! - `input`: the packets of a file, in order;
 //! - `output`: a file to which packets are appended;
-//! - `timing`: when packets arrive at their recorded distances.
+//! - `timing`: the times at which packets arrive, at their recorded distances.
 
 mod input;
 mod output;
@@ -62,7 +62,8 @@ pub struct PcapSettings {
     /// [`Port::notes`] reports it. `None`: a minute.
     pub pause_max: Option<Duration>,
     /// The file to which sent packets are written; an existing file is replaced. It is pcapng if
-    /// its name ends so, else pcap with times in nanoseconds. `None`: sent packets are dropped.
+    /// its name ends in `.pcapng`, else pcap with times in nanoseconds. `None`: sent packets are
+    /// dropped.
     pub output: Option<PathBuf>,
 }
 

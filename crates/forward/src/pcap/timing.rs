@@ -1,8 +1,8 @@
-//! When packets arrive at their recorded distances.
+//! The times at which packets arrive, at their recorded distances.
 //!
 //! A pause above a limit occurs in joined captures, or if a clock was set during the capture. It is
 //! skipped and counted, and so is a step back above the limit. A smaller step back occurs if
-//! packets were captured in parallel: these arrive at once.
+//! packets were captured in parallel: such packets arrive at once.
 
 /// The times of a file's packets, relative to the clock. Times may have any value, so their
 /// differences use more bits.

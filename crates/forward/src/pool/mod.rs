@@ -80,7 +80,8 @@ struct Buffer {
 #[derive(Debug)]
 pub struct Pool {
     buffers: Box<[Buffer]>,
-    /// The free buffers. The last one freed is the next one allocated, so that it is in a cache.
+    /// The free buffers. The buffer that was freed last is allocated next, so that it is in a
+    /// cache.
     free: Vec<u32>,
     rooms: NonNull<u8>,
     /// Shared with each device whose rings lie in it.
@@ -241,7 +242,7 @@ impl Pool {
         })
     }
 
-    /// Shortens a packet. The buffers that it does not need any more become free.
+    /// Shortens a packet. The buffers that the packet no longer needs become free.
     ///
     /// # Panics
     /// Panics if the packet has fewer than `length` bytes.
@@ -376,7 +377,7 @@ impl Pool {
         self.memory.is_huge()
     }
 
-    /// The memory file that all buffers lie in.
+    /// The memory file that holds all buffers.
     #[allow(dead_code, reason = "a device that shares it gets it from here")]
     pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.memory
@@ -390,7 +391,7 @@ const RINGS_BYTES: usize = 4 << 20;
 const STRIDE_ALIGN: usize = 4096;
 
 impl Packet {
-    /// Its index in the pool, to be kept where a packet cannot be.
+    /// The packet's index in the pool, for places that cannot hold a packet.
     pub(crate) fn into_index(self) -> u32 {
         self.index
     }

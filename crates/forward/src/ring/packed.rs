@@ -1,6 +1,6 @@
 //! The packed ring, section 2.8 of virtio 1.2: one ring of descriptors. The driver makes buffers
 //! available in it, and the device overwrites them when it uses them. Two bits of each descriptor
-//! tell which side owns it. Their meaning flips with each round of the ring.
+//! show which side owns it. Their meaning flips with each round of the ring.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -159,8 +159,8 @@ impl Packed {
         prefetch::to_write(std::ptr::from_ref(self.half(location.index, 0)).cast());
     }
 
-    /// The flags of a descriptor at this location: one that the device owns or, if `is_used`, one
-    /// that it has used.
+    /// The flags of a descriptor at this location: a descriptor that the device owns or, if
+    /// `is_used`, one that the device has used.
     #[inline(always)]
     fn flags_of(location: Location, is_used: bool) -> u16 {
         match (is_used, location.is_odd) {
@@ -223,8 +223,8 @@ impl Packed {
         self.put(location, id, written, Self::flags_of(location, true));
     }
 
-    /// Marks a later descriptor of a chain as used, and leaves the rest of it unchanged. No driver
-    /// reads the mark: it shows the next device how far this one came.
+    /// Marks a later descriptor of a chain as used, and leaves the rest of it unchanged. No
+    /// driver reads the mark: it shows the next device how far this device came.
     pub(crate) fn mark_used(&self, location: Location) {
         let word = u64::from_le(self.half(location.index, 1).load(Ordering::Relaxed));
         let flags = (word >> 48) as u16 & !(AVAILABLE | USED) | Self::flags_of(location, true);

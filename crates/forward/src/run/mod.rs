@@ -89,9 +89,9 @@ impl Running {
     /// them by a hash of their flow.
     ///
     /// # Errors
-    /// [`Error::Value`] for a burst size outside the limits, for two ports of one name and queue,
-    /// and for no or more than two names; [`Error::System`] if the thread cannot be started, or the
-    /// process may not use the processor.
+    /// [`Error::Value`] for a burst size outside the limits, if two ports have the same name and
+    /// queue, and if there is no name or more than two; [`Error::System`] if the thread cannot be
+    /// started, or the process may not use the processor.
     pub fn start(
         name: &str,
         ports: impl Into<Vec<Box<dyn Port>>>,
@@ -135,8 +135,9 @@ impl Running {
         self.thread.is_finished()
     }
 
-    /// Makes the worker stop, as [`Running::stop`] does, but does not wait for it. A caller of
-    /// several workers that exchange packets calls this for all before it waits for the first.
+    /// Makes the worker stop, like [`Running::stop`], but does not wait for the worker's end. A
+    /// caller of several workers that exchange packets calls this for all workers before it waits
+    /// for the first one.
     pub fn stop_soon(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -154,8 +155,8 @@ impl Running {
         ended.map(|()| snapshot)
     }
 
-    /// Like [`Running::stop`], but returns the counts even if a port failed. They are empty if
-    /// the worker never began.
+    /// Like [`Running::stop`], but returns the counts even if a port failed. The counts are empty
+    /// if the worker never began.
     ///
     /// # Panics
     /// Panics if the worker panicked.

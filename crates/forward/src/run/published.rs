@@ -30,7 +30,7 @@ pub struct Snapshot {
     ///
     /// [`Port::notes`]: super::Port::notes
     pub notes: Vec<(String, String)>,
-    /// What crossed the link of each port that has a modelled one, by the port's name.
+    /// The transactions that crossed each modelled link, by the name of its port.
     pub crossed: Vec<(String, Counts)>,
     /// Cycles of the time stamp counter in rounds that moved packets.
     pub busy_cycles: u64,

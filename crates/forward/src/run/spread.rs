@@ -82,8 +82,8 @@ fn window(bit: usize) -> u32 {
     (five >> (8 - bit % 8)) as u32
 }
 
-/// Copies the hashed fields of a frame to `input` and returns their length; `None` if the frame has
-/// none.
+/// Copies the hashed fields of a frame to `input` and returns their length; `None` if the frame
+/// has no such fields.
 fn input_of(frame: &[u8], input: &mut [u8; INPUT_BYTES_MAX]) -> Option<usize> {
     let word = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
     let mut at = 12;

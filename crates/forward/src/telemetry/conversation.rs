@@ -52,8 +52,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Connects to the socket at `path` and reads the greeting. Neither this wait nor a later one
-    /// exceeds `deadline`. The program must run as this user or root.
+    /// Connects to the socket at `path` and reads the greeting. No wait for the program, in this
+    /// call or a later one, exceeds `deadline`. The program must run as this user or root.
     ///
     /// # Errors
     /// [`Error::Connect`], [`Error::OtherUser`], [`Error::Silent`], [`Error::Ended`],

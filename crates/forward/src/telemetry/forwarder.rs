@@ -1,6 +1,6 @@
 //! The answers of a forwarder: its ports' bursts, in the format of the burst probe in a DPDK
-//! program (`libhaul_dpdk_burst.so`), and its ports' counters in DPDK's format. A client of either
-//! thus works with both.
+//! program (`libhaul_dpdk_burst.so`), and its ports' counters in DPDK's format. A client of the
+//! probe or of DPDK thus works with a forwarder too.
 //!
 //! | command | answer |
 //! |---|---|
@@ -26,7 +26,7 @@ use crate::{Counters, Direction, DropReason, Snapshot};
 use haul_peer::socket;
 use haul_peer::users::Users;
 
-/// Most pairs of one answer, two entries each: more than a burst has sizes.
+/// Most pairs of one answer, two entries each: more than the number of possible burst sizes.
 const PAIRS_MAX: usize = 512;
 
 /// The description of a port for clients.
@@ -46,7 +46,7 @@ pub struct PortAbout {
 /// are numbered in this order.
 ///
 /// # Errors
-/// [`Error::Serve`]. Without `path`, also if no default path exists, with the kind
+/// [`Error::Serve`]. If there is neither `path` nor a default path, its kind is
 /// [`io::ErrorKind::Unsupported`].
 pub fn serve(
     path: Option<&Path>,

@@ -103,8 +103,8 @@ impl Pace {
 pub struct Generator {
     name: String,
     stream: u8,
-    /// One template for each size of a round and each flow: `sizes.len()` of the first flow, and so
-    /// on.
+    /// One template for each size of a round and each flow: `sizes.len()` templates of the first
+    /// flow, and so on.
     templates: Vec<Template>,
     sizes: Vec<usize>,
     flows: u32,

@@ -13,13 +13,13 @@ pub enum Sizes {
     /// Simple IMIX: of 12 packets, 7 have 60 B, 4 have 590 B and 1 has 1,514 B, which is 64, 594
     /// and 1,518 B with the check sequence. RFC 6985, section 4, describes mixes in such tables.
     Imix,
-    /// Sizes in arithmetic progression, one packet each, repeated.
+    /// Sizes in arithmetic progression, one packet of each size, repeated.
     Each {
         /// The first.
         from: usize,
-        /// The last, if a step leads to it.
+        /// The last size, if a step leads to it.
         to: usize,
-        /// From one to the next.
+        /// From one size to the next.
         step: usize,
     },
     /// These sizes in turn, repeated.

@@ -1,14 +1,14 @@
-//! Back-off: how long a ring that was empty or full is not polled.
+//! Back-off: how long the device does not poll a ring that it found empty or full.
 //!
-//! A poll takes the line that holds the guest's progress, and the guest must fetch it back for
-//! its next burst. Therefore an empty ring is not polled for a while. The back-off is longer if
-//! more packets arrive. A guest that sends few packets does not notice the polls, and its packets
-//! do not wait for long.
+//! A poll moves the cache line that holds the guest's progress to this processor, and the guest
+//! must fetch the line back for its next burst. Therefore the device does not poll an empty ring
+//! for a while. The back-off is longer if more packets arrive. A guest that sends few packets
+//! does not notice the polls, and its packets do not wait for long.
 
 use crate::clock::cycles;
 
-/// The longest back-off of an empty ring, in cycles of the time stamp counter: about 2 us. It gave
-/// 17.1 Mpps of 512 B, against 14.9 with 0.3 us and 15.5 with 0.9 us.
+/// The longest back-off of an empty ring, in cycles of the time stamp counter: about 2 us. This
+/// back-off gave 17.1 Mpps of 512 B, against 14.9 with 0.3 us and 15.5 with 0.9 us.
 const LONGEST_CYCLES: u64 = 5000;
 
 /// The shortest back-off: about 0.3 us.
@@ -17,8 +17,8 @@ const SHORTEST_CYCLES: u64 = 700;
 /// From this number of packets in [`LONGEST_CYCLES`] on, about 3.6 M a second, the back-off grows.
 const MANY_PACKETS: u64 = 8;
 
-/// Back-off of a full ring, in cycles per descriptor: about 2 ns. The guest has not consumed its
-/// packets by then in any case, and it is faster while the lines of its progress stay in its
+/// Back-off of a full ring, in cycles per descriptor: about 2 ns. The guest cannot consume the
+/// packets in a shorter time, and it is faster while the lines that hold its progress stay in its
 /// cache.
 const FULL_CYCLES: u64 = 5;
 

@@ -26,8 +26,8 @@ const LENGTH_MAX: u32 = 1024;
 /// 32,768 such chains needed 0.3 s. A burst of 32 packets may have 256 descriptors each.
 const FOLLOWED_MAX: usize = 8192;
 
-/// Most descriptors per packet, over all of its chains: as many as 256 chains, the limit of
-/// `enqueue`, have with eight descriptors each.
+/// Most descriptors per packet, over all of its chains: 256 chains, the limit of `enqueue`, of
+/// eight descriptors each.
 pub(super) const PACKET_DESCRIPTORS_MAX: usize = 2048;
 
 /// Most bytes per chain: 1 MiB, about a hundred times the longest packet.
@@ -187,8 +187,8 @@ fn at<L: Layout>(start: NonNull<u8>, index: u16) -> Descriptor {
     Descriptor { flags, ..descriptor }
 }
 
-/// Walks two lists of pieces at once, and calls `act` with each part that both share, until one
-/// list ends. Skips the first `skip` bytes of the first list.
+/// Walks two lists of pieces at once, and calls `act` with each run of bytes that lies in one
+/// piece of either list, until one list ends. Skips the first `skip` bytes of the first list.
 pub(super) fn zip(
     first: impl IntoIterator<Item = (NonNull<u8>, usize)>,
     skip: usize,

@@ -1,11 +1,11 @@
 //! The device as its front end configures it, and the resulting rings.
 //!
 //! Two threads use a device: the thread of the conversation, and the worker of a queue. The
-//! configuration belongs to the conversation; no worker takes its lock. Each ring has a lock that
-//! the worker takes for a burst. The conversation takes this lock only to remove or to install
-//! the ring, and does all slow work, above all reading a ring that another process writes, while
-//! no worker can use the ring. A ring is active once it is completely configured. It then holds
-//! the memory, which stays mapped until the last ring releases it. The answer to the front end's
+//! configuration belongs to the conversation; no worker locks it. Each ring has a lock that the
+//! worker takes for a burst. The conversation takes this lock only to remove or to install the
+//! ring, and does all slow work, above all reading a ring that another process writes, while no
+//! worker can use the ring. A ring is active once it is completely configured. It then holds the
+//! memory, which stays mapped until the last ring releases it. The answer to the front end's
 //! "stop this ring" follows the worker's last access.
 
 use std::os::unix::net::UnixStream;

@@ -24,7 +24,7 @@ use haul_peer::memory;
 const VERSION: u16 = 1;
 
 /// Alignment of a region. The protocol does not specify it; libvhost-user and DPDK both use this
-/// one.
+/// version.
 const ALIGN: u64 = 64;
 
 /// For struct QueueRegionSplit and struct QueueRegionPacked: the bytes before the descriptors,

@@ -1,9 +1,9 @@
 //! A virtual machine's network device, from the host's side: a vhost-user back end.
 //!
-//! Everything that the guest can write is treated as hostile. An invalid chain costs its packet,
-//! which is counted. A ring whose indices jump, lost memory, or an invalid message ends the
-//! conversation, which is counted as a reset: the device then returns to its initial state, and the
-//! front end may reconnect. No action of a guest stops another port.
+//! Everything that the guest can write is treated as hostile. An invalid chain costs one packet,
+//! which is counted as dropped. A ring whose indices jump, lost memory, or an invalid message
+//! ends the conversation, which is counted as a reset: the device then returns to its initial
+//! state, and the front end may reconnect. No action of a guest stops another port.
 //!
 //! From the bottom up:
 //!
@@ -57,8 +57,8 @@ pub struct VhostSettings {
     pub path: PathBuf,
     /// Which side listens on the socket.
     pub role: Role,
-    /// Users whose processes may be at the other end. Others are refused before either side sends a
-    /// byte.
+    /// Users whose processes may be at the other end. Processes of other users are refused before
+    /// either side sends a byte.
     pub users: Users,
     /// Queue pairs, 1 to 64.
     pub queues: u16,

@@ -162,9 +162,9 @@ impl Vring {
         (self.base, self.is_base_own) = (active.base(), true);
     }
 
-    /// Starts the ring if its configuration is complete. A packed ring must be read for that, and
-    /// the driver may write it meanwhile: `pause` pauses briefly, and returns false once the time
-    /// is over.
+    /// Starts the ring if its configuration is complete. To start a packed ring, the device must
+    /// read it, and the driver may write to it meanwhile: `pause` pauses briefly, and returns
+    /// false once the time is over.
     pub(super) fn activate(
         &self,
         negotiated: &Negotiated,

@@ -44,8 +44,8 @@ pub struct VirtioSettings {
     pub path: PathBuf,
     /// Which side listens on the socket.
     pub role: Role,
-    /// Users whose processes may be at the other end. Others are refused before the pool's memory
-    /// is shared, because the back end can read and write all of that memory.
+    /// Users whose processes may be at the other end. Processes of other users are refused before
+    /// the pool's memory is shared, because the back end can read and write all of that memory.
     pub users: Users,
     /// Queue pairs, 1 to 8; the back end must have as many.
     pub queues: u16,
@@ -96,7 +96,7 @@ pub struct Virtio {
     device: Arc<Device>,
     session: Option<Arc<Session>>,
     is_stopped: bool,
-    /// When the pool's memory is mended next, if some of its pages are missing.
+    /// The time of the next attempt to mend the pool's memory, if some of its pages are missing.
     mends_ns: u64,
     /// Calls the back end. A call never waits for a resource that the back end shares.
     caller: Caller,
@@ -214,8 +214,8 @@ impl Virtio {
         self.device.record_disconnect(format!("the back end was disconnected: {why}"));
     }
 
-    /// Whether a back end would see the pool's memory as this process sees it. Mends missing
-    /// pages as soon as the system has others.
+    /// Whether a back end would see the pool's memory as this process sees it. Replaces missing
+    /// pages as soon as the system has free ones.
     fn is_whole(&mut self, pool: &Pool) -> bool {
         if !pool.memory().is_broken() {
             return true;

@@ -257,7 +257,7 @@ impl Queue {
         if !std::mem::take(&mut self.is_new) {
             return;
         }
-        // Read what the device wants only after it can see the chains.
+        // Read whether the device wants a call only after the device can see the chains.
         fence(Ordering::SeqCst);
         if !self.ring.device_wants_no_calls()
             && let Some(kick) = kick

@@ -1,6 +1,6 @@
-//! The packed ring: the descriptors themselves tell what is available. A used chain is written to
-//! its first location. The first chain of a burst is written last, so that the driver sees the
-//! whole burst at once.
+//! The packed ring: the descriptors themselves show which chains are available. A used chain is
+//! written to its first location. The first chain of a burst is written last, so that the driver
+//! sees the whole burst at once.
 //!
 //! If both sides keep the order, the device publishes only the last chain of a burst that it has
 //! read. It writes the id of this chain to the location of the first one, section 2.8 of virtio
@@ -34,8 +34,8 @@ pub(in crate::vhost) struct PackedRing {
 impl PackedRing {
     /// Resumes at the recorded location, else at the front end's location if that is plausible,
     /// else at the location that the ring shows. Returns how many chains were lost with the
-    /// previous device. `shows_last` must be set if the order is kept and the device reads. For
-    /// `pause` see [`resume`].
+    /// previous device. `shows_last` must be set if both sides keep the order and the device
+    /// reads the buffers. For `pause` see [`resume`].
     pub(in crate::vhost) fn new(
         ring: Packed,
         (recorded, base): (Option<Progress>, Location),
@@ -81,7 +81,8 @@ impl Layout for PackedRing {
     fn poll(&mut self, firsts: &mut [First]) -> Result<usize, Broken> {
         let mut location = self.next;
         if !self.shows_last && self.ring.available(location).is_some() {
-            // The device will write the line it reads here, so it prefetches it once, for writing.
+            // The device will write to the line that it reads here, so it prefetches the line
+            // once, for writing.
             for ahead in (OF_LINE..firsts.len().min(usize::from(self.size()))).step_by(OF_LINE) {
                 self.ring.fetch(location.plus(ahead as u16, self.size()));
             }
@@ -171,8 +172,8 @@ impl Layout for PackedRing {
         if let Some(region) = &self.region {
             region.record_published(self.next);
         }
-        // Read what the driver wants only after the driver can see the used chains. Otherwise the
-        // driver might go to sleep in between.
+        // Read whether the driver wants a call only after the driver can see the used chains.
+        // Otherwise the driver might go to sleep between the two.
         fence(Ordering::SeqCst);
         let count = std::mem::take(&mut self.unpublished);
         self.ring.driver_wants_call(self.next, count, self.has_events)

@@ -73,7 +73,7 @@ impl Layout for SplitRing {
     fn poll(&mut self, firsts: &mut [First]) -> Result<usize, Broken> {
         let count = firsts.len().min(usize::from(self.ready(firsts.len())?));
         let firsts = &mut firsts[..count];
-        // All heads before all descriptors, so that the misses of the descriptors overlap.
+        // Reads all heads before all descriptors, so that the misses of the descriptors overlap.
         for (index, first) in firsts.iter_mut().enumerate() {
             first.id = self.ring.head(self.next.wrapping_add(index as u16));
         }
@@ -127,8 +127,8 @@ impl Layout for SplitRing {
             region.record_used(now);
         }
         self.published = now;
-        // Read what the driver wants only after the driver can see the used chains. Otherwise the
-        // driver might go to sleep in between.
+        // Read whether the driver wants a call only after the driver can see the used chains.
+        // Otherwise the driver might go to sleep between the two.
         fence(Ordering::SeqCst);
         if !self.has_events {
             return !self.ring.driver_wants_no_calls();

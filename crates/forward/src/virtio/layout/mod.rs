@@ -68,7 +68,7 @@ impl Ring {
     ///
     /// # Safety
     /// `size` is a power of two up to 32,768; the areas have [`Ring::area_bytes`], are aligned to
-    /// 16, can be read and written, and stay so as long as this value is used.
+    /// 16, and can be read and written as long as this value is used.
     pub(super) unsafe fn new(areas: [NonNull<u8>; 3], size: u32, is_packed: bool) -> Self {
         if is_packed {
             // SAFETY: the caller's promise.
