@@ -37,7 +37,7 @@ pub fn parse(text: &str) -> Result<Vec<Line>, FileError> {
     numbered(text).collect()
 }
 
-/// Reads every valid line of a record file and returns the errors of the others. It serves files
+/// Reads every valid line of a record file and returns the errors of the others. Use it for files
 /// whose last line was cut off because the writer was stopped.
 #[must_use]
 pub fn parse_what_can_be(text: &str) -> (Vec<Line>, Vec<FileError>) {

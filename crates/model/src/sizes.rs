@@ -7,8 +7,8 @@ use crate::units::{Bytes, UnitError};
 
 /// Sizes to measure, ascending and without duplicates: `4KiB` or `64,100,4KiB`.
 ///
-/// A part may also be a range, of which both ends are included. `FIRST..LAST` is every power of two
-/// in it; `FIRST..LAST:STEP` is `FIRST` and every `STEP`-th size after it. At most
+/// A part may also be a range that includes both ends. `FIRST..LAST` is every power of two in the
+/// range; `FIRST..LAST:STEP` is `FIRST` and every `STEP`-th size after it. At most
 /// [`Sizes::COUNT_MAX`] sizes are accepted.
 ///
 /// ```

@@ -39,7 +39,7 @@ pub(crate) const ABOUT: &str = "The packets of each burst, as haul’s probe cou
     rate in each interval; and the bytes that they move across the link, as the rules of the NIC’s driver predict \
     them, beside a counter of this machine if it has one.";
 
-/// Draws the newest run of these records; `None` if the experiment is another one.
+/// Draws the newest run of these records; `None` if they belong to another experiment.
 pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let last = records.last().filter(|_| experiment == name::PCIE_BURST)?;
     let newest = records.iter().filter(|record| record.run == last.run);

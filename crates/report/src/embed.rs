@@ -1,4 +1,4 @@
-//! The records that a page embeds: just enough of each to make the page again.
+//! The records that a page embeds: as much of each record as is needed to make the page again.
 
 use std::borrow::Cow;
 

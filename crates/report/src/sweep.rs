@@ -47,7 +47,7 @@ struct Point<'a> {
     metrics: BTreeMap<&'a str, (f64, f64)>,
 }
 
-/// Draws the newest run of these records; `None` if the experiment is another one.
+/// Draws the newest run of these records; `None` if they belong to another experiment.
 pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let last = records.last().filter(|_| experiment == name::PCIE_SWEEP)?;
     let newest: Vec<&Record> =

@@ -33,8 +33,8 @@ struct Row {
     parts: [f64; 2],
 }
 
-/// Draws the newest run of these records; `None` if the experiment is another one, or if there are
-/// several workloads.
+/// Draws the newest run of these records; `None` if they belong to another experiment, or if
+/// there are several workloads.
 pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let last = records
         .last()

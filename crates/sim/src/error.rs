@@ -115,8 +115,8 @@ pub enum Error {
         /// The address of the next instruction.
         at: u64,
     },
-    /// The program reached the cycle limit that follows from its instruction limit: it does little
-    /// but copy.
+    /// The program reached the cycle limit that follows from its instruction limit: the program
+    /// does little else than copy.
     #[error(
         "still running after {cycles} cycles and {instructions} instructions, at {at:#x}; raise \
          the limit of instructions, each of which may take {CYCLES_OF_INSTRUCTION_MAX} cycles, or \

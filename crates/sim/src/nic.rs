@@ -1,22 +1,23 @@
 //! The network device and its peer, which sends one TCP stream as fast as the program accepts it.
 //!
 //! The device has a ring of [`RING`] descriptors in the program's memory and a page of registers at
-//! [`REGISTERS_ADDRESS`]. It writes frames into the buffers of the descriptors and marks them full.
-//! The program takes them in order and reports how many it has returned. The device keeps half the
-//! ring filled, so that a buffer is rewritten long after its return and no payload is in a cache
-//! when the program first reads it. The wire has no speed limit: the processor is the bottleneck,
-//! as in the paper.
+//! [`REGISTERS_ADDRESS`]. It writes frames into the buffers of the descriptors and marks them
+//! full. The program takes the buffers in order and reports how many of them it has returned. The
+//! device keeps half the ring filled, so that a buffer is rewritten long after its return and no
+//! payload is in a cache when the program first reads it. The wire has no speed limit: the
+//! processor is the bottleneck, as in the paper.
 //!
-//! The peer opens the connection, learns the program's sequence number from its answer, then sends
-//! segments of one payload size. Of the frames that the program sends afterwards, it only counts
-//! the number and reads the acknowledgements.
+//! The peer opens the connection, learns the program's sequence number from the program's answer,
+//! then sends segments of one payload size. The peer counts the frames that the program sends
+//! afterwards, and reads only their acknowledgements.
 
 use crate::error::Error;
 use crate::image::Memory;
 
 /// Descriptors of the ring. Chosen: the usual default of a server's device.
 pub const RING: u64 = 256;
-/// The address of the device's registers. It is not memory, and only stores of 8 bytes are defined.
+/// The address of the device's registers. There is no memory at this address, and only stores of
+/// 8 bytes are defined.
 pub const REGISTERS_ADDRESS: u64 = 0x1000_0000;
 /// Bytes of the page of registers.
 pub const REGISTERS_BYTES: u64 = 4096;
@@ -186,7 +187,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Builds the next frame. Returns whether there was one to send.
+    /// Builds the next frame. Returns whether there was a frame to send.
     fn next_frame(&mut self) -> bool {
         let Some(acknowledged) = self.program_sequence else {
             let is_first = self.filled == 0 && self.traffic.packets > 0;

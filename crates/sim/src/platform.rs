@@ -23,7 +23,7 @@ pub struct Job {
     /// The limit of instructions.
     pub instructions_max: u64,
     /// Packets that the program takes before its steady state; [`Outcome::warm_cycles`] is the
-    /// time at which it has taken them.
+    /// cycle in which the program has taken these packets.
     pub warm_packets: u64,
     /// The window of cycles to trace.
     pub trace_cycles: Option<Range<Cycle>>,
@@ -34,7 +34,7 @@ pub struct Job {
 pub struct Outcome {
     /// Cycles from the first fetch to the program's end.
     pub cycles: Cycle,
-    /// The cycle in which the program had taken [`Job::warm_packets`]; 0 if that is 0.
+    /// The cycle in which the program had taken [`Job::warm_packets`]; 0 if that number is 0.
     pub warm_cycles: Cycle,
     /// Instructions of the program.
     pub instructions: u64,
@@ -57,7 +57,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// An invalid configuration; the fault of the program; [`Error::InstructionLimit`] or
-/// [`Error::CycleLimit`]. Each comes with the program's output until then.
+/// [`Error::CycleLimit`]. Each error contains the program's output until then.
 ///
 /// [`Error::InstructionLimit`]: crate::Error::InstructionLimit
 /// [`Error::CycleLimit`]: crate::Error::CycleLimit

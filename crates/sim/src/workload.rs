@@ -1,6 +1,6 @@
 //! haul's own programs: ELF files as `scripts/sim-workload` builds them.
 //!
-//! They are committed beside their sources, so that runs need no compiler and are the same
+//! These files are committed beside their sources, so that runs need no compiler and are the same
 //! everywhere. A test rebuilds them and compares the bytes.
 
 /// Receives a TCP stream through lwIP: the paper's workload.

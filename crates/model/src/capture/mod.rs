@@ -1,10 +1,10 @@
 //! The headers of a packet capture, pcap and pcapng, read one after the other.
 //!
 //! [`Headers`] does not read a file. It returns the number of bytes of the next header, accepts
-//! these bytes, and returns the number of bytes between this header and the next. Its caller
-//! decides whether to read, keep or skip those. The file is not trusted: lengths are bounded before
-//! they are used, and memory does not grow with the file. Sources: draft-ietf-opsawg-pcap,
-//! draft-ietf-opsawg-pcapng.
+//! these bytes, and returns the number of bytes between this header and the next. The caller
+//! decides whether to read, keep or skip the bytes between the headers. The file is not trusted:
+//! lengths are bounded before they are used, and memory does not grow with the file. Sources:
+//! draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
 //!
 //! From the bottom up:
 //!
@@ -85,7 +85,7 @@ pub struct PacketHeader {
     pub link: u32,
     /// The time of the capture, in nanoseconds since the file's epoch; `None` if the file has none.
     /// A time that does not fit, more than 292 years from the epoch, is replaced by the nearest
-    /// that does.
+    /// time that does.
     pub time_ns: Option<i64>,
     /// The number of bytes before the next header, including the packet's bytes.
     pub skip: u64,

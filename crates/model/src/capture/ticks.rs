@@ -29,7 +29,7 @@ impl Ticks {
     }
 
     /// The time that is `ticks` and `offset_seconds` after the epoch, in nanoseconds. A time that
-    /// does not fit into 64 bits is replaced by the nearest that does.
+    /// does not fit into 64 bits is replaced by the nearest time that does.
     #[inline]
     pub(super) fn time_ns(self, ticks: u64, offset_seconds: i64) -> i64 {
         // The ticks are below 2^94 ns, the seconds below 2^93 ns.

@@ -373,7 +373,7 @@ pub const OLD_RUNS: &str = "old_runs";
 pub const NEW_RUNS: &str = "new_runs";
 /// The number of figures that a change summarizes.
 pub const FIGURES: &str = "figures";
-/// Whether a change counts. The change of a baseline does not.
+/// Whether a change counts. A change of a baseline does not count.
 pub const COUNTED: &str = "counted";
 /// The run of the earlier figure.
 pub const OLD_RUN: &str = "old_run";

@@ -1,9 +1,10 @@
 //! The public model of pcie-bench (SIGCOMM'18), as published and corrected.
 //!
-//! The model has three NICs with descriptors of 16 B, completions as large as the maximum payload,
-//! and frames whose check sequence does not cross the link. Its sources assign the bytes of a
-//! received packet where they were meant to add them, so that the request for its descriptor, 24 B,
-//! is lost. Two entries of its tables have other intervals than the specification.
+//! The model has three NICs with descriptors of 16 B, completions as large as the maximum
+//! payload, and frames whose check sequence does not cross the link. The model's sources assign
+//! the bytes of a received packet to a sum instead of adding them, so that the request for the
+//! packet's descriptor, 24 B, is lost. Two entries of its tables have other intervals than the
+//! specification.
 
 use super::link::{
     COMPLETION_HEADER_BYTES, Completions, Generation, Link, REQUEST_HEADER_BYTES, Settings,
@@ -19,7 +20,8 @@ const REGISTER_BYTES: u32 = 4;
 const DESCRIPTOR_BYTES: u32 = 16;
 /// The number of transmit descriptors that the Niantic reads at once. Source: `d_tx_batch`.
 const TX_FETCH: u32 = 40;
-/// The number of transmit descriptors that it writes back at once. Source: `d_tx_batch_wb`.
+/// The number of transmit descriptors that the Niantic writes back at once. Source:
+/// `d_tx_batch_wb`.
 const TX_WRITE_BACK: u32 = 8;
 /// The number of packets for each write of the receive tail. Source: `h_fl_batch`.
 const RX_TAIL: f64 = 32.0;

@@ -1,7 +1,8 @@
 //! Reads the sizes of a capture's packets as a stream.
 //!
-//! The packets' bytes are skipped, and memory does not grow with the file. Sizes are the original
-//! ones, not the captured lengths. [`crate::capture`] reads the headers and does not trust them.
+//! The packets' bytes are skipped, and memory does not grow with the file. Sizes are those of the
+//! original packets, not the captured lengths. [`crate::capture`] reads the headers and does not
+//! trust them.
 
 use std::collections::BTreeMap;
 

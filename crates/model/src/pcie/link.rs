@@ -31,8 +31,8 @@ const PAGE_BYTES: u64 = 4096;
 /// A packet's payload consists of whole double words. Source: its length field, which public
 /// designs of endpoints quote as the "length of data payload in DW".
 const WORD_BYTES: u64 = 4;
-/// The bytes that are added for a packet's header in the time to acknowledge it. Source: derived;
-/// with this number, the formula gives every entry of `Ack_Limits`.
+/// The bytes that the formula for a packet's acknowledgement time adds for the packet's header.
+/// Source: derived; with this number, the formula gives every entry of `Ack_Limits`.
 const ACK_HEADER_BYTES: u64 = 28;
 
 const WIDTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];

@@ -58,7 +58,8 @@ impl Better {
         }
     }
 
-    /// Converts a ratio of figures to one of costs, which is below 1 if the first figure is better.
+    /// Converts a ratio of figures to a ratio of costs, which is below 1 if the first figure is
+    /// better.
     #[must_use]
     pub fn cost(self, ratio: f64) -> f64 {
         match self {

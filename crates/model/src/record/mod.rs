@@ -87,7 +87,7 @@ pub struct Record {
     /// Its unit: `ns`, `GB/s` (10^9), `count`.
     pub unit: String,
     /// All samples, in the order in which they were taken. If the metric is per operation, each
-    /// sample is too.
+    /// sample is per operation too.
     pub samples: Vec<f64>,
     /// The number of samples, if [`Record::samples`] contains only their quantiles, at even steps
     /// from the least to the largest. Such a record is smaller, and a reader that does not know
@@ -95,8 +95,8 @@ pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantiles_of: Option<NonZeroU64>,
     /// The quantity of [`Record::comparison`]'s ratio, if the figure is a rate. It is `None` for
-    /// times and costs. A rate without it comes from an older record, whose ratio is one of rates.
-    /// [`Record::cost`] and [`Record::rate`] handle all cases.
+    /// times and costs. A rate without this field comes from an older record, whose ratio is a
+    /// ratio of rates. [`Record::cost`] and [`Record::rate`] handle all cases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_of: Option<RatioOf>,
     /// The comparison with a baseline measured in the same interleaved run, if there is one.
@@ -110,7 +110,7 @@ pub struct Comparison {
     /// The baseline's subject.
     pub baseline: String,
     /// The median of subject over baseline, paired by round. It is a ratio of times or costs, so
-    /// that below 1 is better, unless [`Record::ratio_of`] says that it is one of rates.
+    /// that below 1 is better, unless [`Record::ratio_of`] says that it is a ratio of rates.
     pub ratio: f64,
     /// Lower end of the ratio's 95% bootstrap interval.
     pub ratio_low: f64,

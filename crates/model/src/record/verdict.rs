@@ -48,8 +48,8 @@ impl Verdict {
 
     /// Decides. There is a difference if all of `differs` lies on one side of 1, and the ratio is
     /// farther from 1 than the floor. There is no difference if neither the floor nor any end of
-    /// `holds` is farther from 1 than `matters`. Otherwise the run cannot tell. Distances are those
-    /// of logarithms, so that a rate gets the same verdict as the time that is its inverse.
+    /// `holds` is farther from 1 than `matters`. Otherwise the run cannot tell. Distances are
+    /// those of logarithms, so that a rate gets the same verdict as its inverse, a time.
     ///
     /// For a single ratio, both intervals are the same. For many ratios, `differs` must be wider,
     /// according to the number of comparisons.
@@ -139,10 +139,10 @@ impl Comparison {
     }
 
     /// Compares a subject with a subject other than its baseline, in times or costs, if one run
-    /// contains both. It compares the samples round by round if the records have them, else it
-    /// uses the spread of each. With fewer than [`statistics::INTERVAL_VALUES_MIN`] samples, the
-    /// interval is unbounded. `None` if a figure is missing or not above 0, or if no direction is
-    /// better.
+    /// contains both. It compares the samples round by round if the records contain them, else it
+    /// uses the spread of each subject's samples. With fewer than
+    /// [`statistics::INTERVAL_VALUES_MIN`] samples, the interval is unbounded. `None` if a figure
+    /// is missing or not above 0, or if no direction is better.
     ///
     /// ```
     /// use haul_model::{Comparison, Record, Verdict};

@@ -44,7 +44,7 @@ const MAY_DIFFER: [&str; 6] =
 pub struct Terms {
     /// Changes up to this share count as no change, whatever the floors are.
     pub least: f64,
-    /// Whether a figure of one machine may be compared with that of another.
+    /// Whether a figure of one machine may be compared with the same figure of another machine.
     pub across_machines: bool,
     /// The experiments to compare, by whole name or first part (`copy`); empty for all.
     pub only: Vec<String>,
@@ -247,8 +247,8 @@ fn line(sides: &Sides<'_>, observed: &Observed, judged: &Judged, is_counted: boo
     with_verdict(record, judged, is_counted)
 }
 
-/// The text in place of a baseline's baseline. If a baseline changed, either the machine changed,
-/// or the baseline's library.
+/// The text that stands for the baseline in a baseline's own record. If a baseline changed,
+/// either the machine changed, or the baseline's library.
 const BASELINE: &str = "it is the baseline";
 
 fn line_of_whole(whole: &Whole, judged: &Judged, machine: &str) -> Record {
@@ -322,7 +322,7 @@ pub fn is_whole(record: &Record) -> bool {
     record.parameters.contains_key(key::FIGURES)
 }
 
-/// Whether a record of `compare` counts as a change. That of a baseline does not.
+/// Whether a record of `compare` counts as a change. A record of a baseline does not.
 #[must_use]
 pub fn is_counted(record: &Record) -> bool {
     let said = record.parameters.get(key::COUNTED).and_then(serde_json::Value::as_bool);

@@ -2,8 +2,8 @@
 //! this.
 //!
 //! In a comparison of two runs one figure may differ by a quarter without any change, but most
-//! figures do not, and those that do go in both directions. So the middle figure shows a change of
-//! all of them.
+//! figures do not differ, and the others differ in both directions. So the median figure shows a
+//! change of all figures.
 
 use std::collections::BTreeMap;
 
@@ -89,9 +89,9 @@ fn together(all: &[&Observed]) -> Option<Observed> {
 }
 
 impl Whole {
-    /// Judges one run of each side by the middle figure and by the order of the others. Almost all
-    /// figures must have moved in one direction; at least one may have moved the other way by
-    /// itself.
+    /// Judges one run of each side by the median figure and by the order of the other figures.
+    /// Almost all figures must have moved in one direction; for any number of figures, one of
+    /// them may have moved in the other direction.
     pub(super) fn of_single_runs(&self, least: f64) -> Judged {
         let mut moved = self.moved.clone();
         moved.sort_by(f64::total_cmp);

@@ -87,7 +87,7 @@ fn of_record(record: &Record, varies: impl Fn(&str) -> bool) -> String {
             parts.push(format!("{} {value}", name.replace('_', " ")));
         }
     }
-    // Two different versions are shown; a common one is not.
+    // Two different versions are shown; a common version is not.
     parts.extend(
         field(record, key::VERSION)
             .filter(|version| version.contains(" to "))

@@ -156,8 +156,8 @@ impl Sweep {
         if self.is_together { modes.take(1).collect() } else { modes.collect() }
     }
 
-    /// The setting on the axis: the sweep's own, or the number with the most values, or any setting
-    /// that varies.
+    /// The setting on the axis: the setting that the experiment prescribes, or else the number
+    /// with the most values, or else any setting that varies.
     fn axis_of<'a>(&self, records: &[&Record], varied: &[&'a str]) -> Option<&'a str> {
         if let Some(axis) = self.axis {
             return varied.iter().copied().find(|name| *name == axis);
@@ -165,7 +165,7 @@ impl Sweep {
         let values = |name: &str| distinct_values(records, name);
         let is_number = |name: &&str| records.iter().all(|record| number(record, name).is_some());
         let numbers = varied.iter().copied().filter(is_number);
-        // The first one of two with equally many values: `max_by_key` returns the last.
+        // Of two settings with equally many values, the first one: `max_by_key` returns the last.
         let most = numbers.rev().max_by_key(|name| values(name));
         most.or_else(|| varied.iter().copied().rev().max_by_key(|name| values(name)))
     }

@@ -301,7 +301,7 @@ fn one_series(
     series
 }
 
-/// Whether a point's rate is above the current one of its position.
+/// Whether a point's rate is above the best rate so far at its position.
 fn is_better(point: &Point<'_>, held: Option<f64>) -> bool {
     let own = point.readings[0].map(|reading| six_digits(reading.value));
     own.is_some_and(|own| held.is_none_or(|held| own > held))

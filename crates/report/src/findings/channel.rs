@@ -64,7 +64,7 @@ pub(super) enum Load {
     Free,
     /// The bench kept one of the two processors busy on purpose.
     Busy,
-    /// Other programs ran. The bench knows nothing else about them.
+    /// Other programs ran. The bench knows nothing else about these programs.
     Others,
 }
 

@@ -8,15 +8,16 @@ use crate::map;
 use crate::select::{bytes, field, threads};
 use crate::text;
 
-/// A heap is flat if its last round takes at most this factor of its first: the project's own
-/// target.
+/// A heap is flat if the time of its last round is at most this factor times that of its first:
+/// the project's own target.
 pub(super) const FLAT: f64 = 1.05;
 
 /// A heap counts as near the fastest other heap up to this factor: the project's own target for a
 /// block and its free.
 const NEAR_THE_FASTEST: f64 = 1.2;
 
-/// haul and its growing peers with the largest number of blocks of one shape.
+/// haul's time of an allocation as the heap grows, and that of the peer whose time grows most,
+/// for blocks of one shape.
 pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
     let of = |subject: &str| {
         records.iter().copied().find(|record| {

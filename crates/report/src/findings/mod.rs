@@ -70,11 +70,11 @@ pub struct Finding {
 /// Whether a finding is good news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// haul is better than what it is compared with.
+    /// haul is better than the compared subject.
     Better,
     /// No difference that would matter.
     Same,
-    /// The run cannot tell: it may be better or worse by as much as would matter.
+    /// The run cannot tell: haul may be better or worse by a difference that would matter.
     Unknown,
     /// haul is worse, or the reader should act.
     Worse,

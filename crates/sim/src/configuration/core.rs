@@ -37,7 +37,7 @@ pub struct CoreSettings {
     pub width: u32,
     /// Instructions between dispatch and commit. Table 1: 128.
     pub window_entries: u32,
-    /// Loads and stores among them. Section 4.3: 64.
+    /// Loads and stores between dispatch and commit. Section 4.3: 64.
     pub load_store_entries: u32,
     /// Integer units; one instruction a cycle each. Table 1: 2.
     pub integer_units: u32,
@@ -68,7 +68,7 @@ pub struct CoreSettings {
 pub struct Latencies {
     /// Arithmetic, logic, shifts, branches.
     pub integer: u32,
-    /// Multiplication. The unit accepts a new one each cycle.
+    /// Multiplication. The unit accepts a new multiplication each cycle.
     pub multiply: u32,
     /// Division. The unit is busy until the division is done.
     pub divide: u32,

@@ -24,8 +24,8 @@ pub enum Target {
     /// Invalidate the lines, and write the data to memory.
     #[default]
     Invalidate,
-    /// Write the data into the second-level cache; it reaches memory when the line is evicted. Only
-    /// an engine on the die has access to that cache.
+    /// Write the data into the second-level cache; the data reaches memory when the line is
+    /// evicted. Only an engine on the die has access to that cache.
     Cache,
 }
 
@@ -62,10 +62,10 @@ pub struct EngineSettings {
     /// values.
     pub stream_lines: u32,
     /// The processor's requests bypass those of the engines, but the engines are guaranteed this
-    /// percentage of a channel's contended choices. The paper has CPU requests "interleaved" with
-    /// the engine's. Fitted to its Table 2: 50, every other choice; the record named above lists
-    /// the result of 67. The processor's write-backs wait for these choices too, so that below 50
-    /// a stream of dirty lines can fill the queue.
+    /// percentage of a channel's contended choices. In the paper, CPU requests are "interleaved"
+    /// with the engine's. Fitted to the paper's Table 2: 50, every other choice; the record named
+    /// above lists the result of 67. The processor's write-backs wait for these choices too, so
+    /// that a stream of dirty lines can fill the queue if the share is below 50.
     pub share_percent: u32,
     /// Copies that the pending copy table holds. Chosen: 16.
     pub pending_entries: u32,

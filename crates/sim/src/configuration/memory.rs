@@ -22,11 +22,11 @@ pub struct MemorySettings {
     pub second_cache: CacheSettings,
     /// Lines that may be under way from memory at once. Table 1: 8.
     pub mshrs: u32,
-    /// Average access time of memory where no row is open: from the end of a read's request on the
+    /// Average access time of memory if no row is open: from the end of a read's request on the
     /// bus until the chipset has the whole line ready for the bus. Table 1: 80, under DRAM, and
     /// "includes the delays taken to propagate the request and response via a realistic chipset";
     /// Figure 8: 80, 95, 110. The chipset's own delay is this time minus the time of the memory
-    /// chips. Caches and bus add to it, as in SimpleScalar: [`Self::idle_load_cycles`].
+    /// chips. Caches and bus add their own time, as in SimpleScalar: [`Self::idle_load_cycles`].
     pub latency_ns: u64,
     /// The part of the chipset's delay that every message between bus and hub takes in each
     /// direction, commands to an engine and its notifications included. The rest of the delay
@@ -107,13 +107,14 @@ pub struct DramSettings {
     /// Between the last data read and the first data written. Chosen: 5, one clock (JESD79-2: two
     /// clocks and a burst between the commands, and a write's data comes a clock sooner).
     pub read_to_write_ns: u64,
-    /// From the last data written until its row may be closed. Chosen: 15 (tWR of JESD79-2).
+    /// From the last data written to a row until that row may be closed. Chosen: 15 (tWR of
+    /// JESD79-2).
     pub write_recovery_ns: u64,
-    /// How long a row stays open when the queue has no request for it. Chosen: 0. The controller
-    /// then closes a row that no queued request needs, so that a lone access of the processor finds
-    /// its bank closed while an engine's stream finds its row open. A server's controller has such
-    /// a timer. With one of 50 ns, a processor that copies out of order hits rows at 80 ns latency
-    /// and misses them at 95, a step that the paper's Figure 8 does not show.
+    /// How long a row stays open if the queue has no request for it. Chosen: 0. The controller
+    /// then closes a row that no queued request needs, so that a lone access of the processor
+    /// finds its bank closed while an engine's stream finds its row open. A server's controller
+    /// has such a timer. With one of 50 ns, a processor that copies out of order hits rows at 80
+    /// ns latency and misses them at 95, a step that the paper's Figure 8 does not show.
     pub row_idle_ns: u64,
 }
 
@@ -192,7 +193,8 @@ impl BusSettings {
     #[must_use]
     pub fn clock_at(&self, at: Cycle) -> u64 {
         // `clock` is the largest clock that begins at or before `at` when its beginning is not
-        // rounded up. Rounded up, it may begin after `at`, and is then the one to return.
+        // rounded up. If its beginning is rounded up, `clock` may begin after `at`, and is then
+        // the result.
         let clock = at * self.mhz / CPU_MHZ;
         if self.after(clock) >= at { clock } else { clock + 1 }
     }
@@ -235,8 +237,8 @@ impl MemorySettings {
     }
 
     /// The cycles from the arrival of data in the chipset to its transfer on the bus: the
-    /// response phase, and one more clock. Rounded down, because the end of the request was
-    /// rounded up.
+    /// response phase, and one more clock. The number is rounded down, because the end of the
+    /// request was rounded up.
     #[must_use]
     pub fn answer_cycles(&self) -> Cycle {
         (u64::from(self.bus.response_clocks) + 1) * CPU_MHZ / self.bus.mhz

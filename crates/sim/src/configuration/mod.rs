@@ -1,5 +1,5 @@
 //! The settings of the simulated machine, each with its source. "Table 1" is the paper's (Zhao et
-//! al., ICCD 2005); "chosen" is this project's value where the paper gives none.
+//! al., ICCD 2005); "chosen" marks this project's value if the paper gives none.
 //!
 //! From the bottom up:
 //!

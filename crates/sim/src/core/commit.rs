@@ -1,5 +1,5 @@
-//! Commit: the oldest instructions leave the window in order. Stores and copies reach memory here,
-//! where they are no longer speculative.
+//! Commit: the oldest instructions leave the window in order. Stores and copies reach memory in
+//! this stage, in which they are no longer speculative.
 
 use super::touched::WaitingCopy;
 use super::window::TAGS;

@@ -77,8 +77,8 @@ impl<M: MemoryPort> Core<'_, M> {
         Ok(touched)
     }
 
-    /// Handles a store to the device: collects the device's writes since the last one, and checks
-    /// whether the run has reached its steady state.
+    /// Handles a store to the device: collects the device's writes since the previous such store,
+    /// and checks whether the run has reached its steady state.
     #[cold]
     fn after_device_store(&mut self, sequence: u64) {
         if self.warm_cycle.is_none() {
@@ -164,7 +164,7 @@ impl<M: MemoryPort> Core<'_, M> {
     }
 
     /// For in-order issue, as in SimpleScalar's core: whether the youngest instruction lacks an
-    /// operand, or lacks the address of its load or store.
+    /// operand, or its own address if it is a load or store.
     fn last_is_waiting(&self) -> bool {
         if self.window.is_empty() {
             return false;

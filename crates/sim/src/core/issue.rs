@@ -8,7 +8,7 @@ use crate::configuration::Cycle;
 use crate::isa::Class;
 use crate::memory::{Access, Kind, Passing};
 
-/// Issue slots and integer units that are left in a cycle.
+/// Issue slots and integer units that are still free in a cycle.
 struct Left {
     slots: u32,
     integer: u32,
@@ -59,7 +59,8 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// The first instruction that must not issue: the one after a copy that forbids all overlap.
+    /// The first instruction that must not issue: the instruction after a copy that forbids all
+    /// overlap.
     fn issue_end(&self) -> u64 {
         match self.copies.front() {
             Some(copy) if self.passing == Passing::Nothing => copy.sequence + 1,
@@ -67,7 +68,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Begins an instruction on the unit that it has been given.
+    /// Begins an instruction on its unit.
     #[inline]
     fn issue_one(&mut self, sequence: u64, left: &mut Left) {
         let entry = self.window.entry(sequence);

@@ -12,12 +12,12 @@
 //!
 //! Values are computed at dispatch, in program order, by [`Interpreter::execute`]; everything else
 //! here models timing. After a mispredicted branch, a `Shadow` computes the values instead.
-//! SimpleScalar's sim-outorder works this way, and this core follows it where the paper is silent:
-//! loads and stores use an integer unit for their address; a load waits until the addresses of all
-//! older stores are known, takes its value from a store that holds all of it, and otherwise waits
-//! for that store; at commit, a store waits only for a port and an MSHR; the predictor learns at
-//! commit; in order, nothing is dispatched while the youngest instruction lacks an operand, or
-//! lacks the address of its load or store.
+//! SimpleScalar's sim-outorder works in this manner, and this core follows sim-outorder if the
+//! paper is silent: loads and stores use an integer unit for their address; a load waits until
+//! the addresses of all older stores are known, takes its value from a store that holds all of
+//! it, and otherwise waits for that store; at commit, a store waits only for a port and an MSHR;
+//! the predictor learns at commit; in order, nothing is dispatched while the youngest instruction
+//! lacks an operand, or its own address if it is a load or store.
 //!
 //! Known simplifications: a load or store that crosses a line accesses only the first line; a page
 //! walk takes time but no memory access; a store to a device does not use the bus.
@@ -127,7 +127,7 @@ pub struct Core<'a, M> {
     progress: bool,
     statistics: CoreStatistics,
     trace: Option<Box<PipelineTrace>>,
-    // Scratch lists: empty between uses, they keep their allocation.
+    // Scratch lists: these lists are empty between uses and keep their allocation.
     completions: Vec<Completion>,
     events: Vec<wheel::Event>,
 }

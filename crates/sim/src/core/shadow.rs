@@ -1,5 +1,5 @@
-//! The values of instructions after a mispredicted branch. They use a copy of the registers and
-//! their own stores, which are dropped when the branch resolves.
+//! The values of instructions after a mispredicted branch. These instructions use a copy of the
+//! registers and their own stores; both are dropped when the branch resolves.
 
 use crate::image::{Image, Memory};
 use crate::isa::{Class, Instruction, Operation, REGISTERS};

@@ -3,8 +3,8 @@
 use crate::statistics::counters;
 
 counters! {
-    /// Events in the processor. The cycles of a run are divided by what its oldest instruction
-    /// waited for.
+    /// Events in the processor. The cycles of a run are divided by the cause for which the oldest
+    /// instruction waited.
     CoreStatistics {
         /// Cycles of the run.
         cycles,

@@ -6,9 +6,9 @@ use super::window::{self, PLACES};
 /// How a load depends on the older stores and copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// No older store touches the bytes that it reads.
+    /// No older store touches the bytes that the load reads.
     Free,
-    /// One older store provides all bytes that it reads.
+    /// One older store provides all bytes that the load reads.
     Forward,
     /// It must wait: for an address, for a value, or for a copy to complete.
     Wait,
@@ -17,7 +17,7 @@ pub(super) enum Order {
 /// One store or copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Store {
-    /// The range that it writes.
+    /// The range that the store writes.
     pub(super) address: u64,
     pub(super) bytes: u64,
     /// Whether it is a copy, whose bytes are not in the processor.

@@ -46,7 +46,7 @@ impl Tlb {
     }
 
     fn search(&mut self, page: u64) -> Cycle {
-        // The page used last has been in use until now.
+        // The page used last was in use until this access.
         self.clock += 1;
         if let Some(entry) = self.entries.get_mut(self.last) {
             entry.1 = self.clock;

@@ -20,9 +20,9 @@ pub struct Row {
     pub address: u64,
     /// The instruction as text.
     pub text: String,
-    /// The part of the processor that it needs.
+    /// The part of the processor that the instruction needs.
     pub class: Class,
-    /// Whether it was on the wrong path of a mispredicted branch.
+    /// Whether the instruction was on the wrong path of a mispredicted branch.
     pub is_wrong_path: bool,
     /// A load's or store's address; a copy's target.
     pub data_address: u64,
@@ -30,19 +30,19 @@ pub struct Row {
     pub source_address: u64,
     /// Bytes of the load, store or copy; 0 for other instructions.
     pub data_bytes: u64,
-    /// The cycle of its fetch.
+    /// The cycle in which the instruction was fetched.
     pub fetched: Cycle,
-    /// The cycle in which it entered the window.
+    /// The cycle in which the instruction entered the window.
     pub dispatched: Cycle,
-    /// The cycle in which it took a unit.
+    /// The cycle in which the instruction occupied a unit.
     pub issued: Cycle,
     /// The cycle in which a load requested its value, or a copy was handed over.
     pub asked: Cycle,
-    /// The cycle in which its result was available.
+    /// The cycle in which the result was available.
     pub done: Cycle,
-    /// The cycle in which it left the window.
+    /// The cycle in which the instruction left the window.
     pub committed: Cycle,
-    /// The cycle in which it was squashed.
+    /// The cycle in which the instruction was squashed.
     pub squashed: Cycle,
 }
 

@@ -2,10 +2,10 @@
 
 use crate::configuration::Cycle;
 
-/// Cycles that the wheel covers. A later event stays in its slot for another turn.
+/// Cycles that the wheel covers. A later event stays in its slot for another turn of the wheel.
 const SPAN: u64 = 64;
 
-/// What is due for an instruction.
+/// The event that is due for an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Its result is available.

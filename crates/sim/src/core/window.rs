@@ -6,7 +6,7 @@
 //!
 //! Every array here has as many slots as the largest window. A slot is a number below that
 //! constant, so that the compiler needs no bounds check. A smaller window uses only the first
-//! slots, so that it occupies no more of the host's caches than it needs.
+//! slots, so that it occupies only as much of the host's caches as it needs.
 
 use crate::isa::Class;
 use crate::memory::Tag;
@@ -48,14 +48,14 @@ pub(super) struct Entry {
     pub(super) bytes: u8,
     /// A bit for each operand that is not available yet.
     pub(super) waits: u8,
-    /// A bit for each operand that it needs to begin.
+    /// A bit for each operand that the instruction needs to begin.
     pub(super) needs: u8,
     pub(super) is_done: bool,
     /// Whether a load's or store's address has been computed.
     pub(super) is_known: bool,
-    /// Whether the fetch after it was mispredicted.
+    /// Whether the fetch after the instruction was mispredicted.
     pub(super) is_mispredicted: bool,
-    /// Whether its address is a device register, or, on the wrong path, not mapped.
+    /// Whether the address is a device register, or, on the wrong path, not mapped.
     pub(super) is_uncached: bool,
 }
 
@@ -93,13 +93,13 @@ impl Entry {
         }
     }
 
-    /// Whether it is a load or a store.
+    /// Whether the instruction is a load or a store.
     #[inline]
     pub(super) fn is_memory(&self) -> bool {
         matches!(self.class, Class::Load | Class::Store)
     }
 
-    /// Whether the operands that it needs to begin are available.
+    /// Whether all operands that the instruction needs to begin are available.
     #[inline]
     pub(super) fn may_begin(&self) -> bool {
         self.waits & self.needs == 0
@@ -253,8 +253,8 @@ impl Window {
         self.tail = last + 1;
     }
 
-    /// Removes squashed instructions from a producer's list. They were added last, so that they are
-    /// at its beginning.
+    /// Removes squashed instructions from a producer's list. These instructions were added last,
+    /// so that they are at the beginning of the list.
     fn forget_squashed_consumers(&mut self, sequence: u64, last: u64) {
         let mut link = self.entry(sequence).consumers;
         while link != NONE {

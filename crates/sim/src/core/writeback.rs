@@ -28,7 +28,7 @@ impl<M: MemoryPort> Core<'_, M> {
         self.wheel.take(self.now, &mut events);
         self.progress |= !events.is_empty();
         for event in events.drain(..) {
-            // A squashed instruction leaves its events behind.
+            // The events of a squashed instruction stay in the wheel.
             let is_its_own = self.window.holds(event.sequence)
                 && self.window.entry(event.sequence).stamp == event.stamp;
             if !is_its_own {

@@ -34,8 +34,8 @@ pub struct Pending {
     pub complete: u32,
     /// Whether its `ecpy` has received permission to retire.
     pub retired: bool,
-    /// The lines that the copy reads and those that it writes: first byte and the byte after the
-    /// last.
+    /// The lines that the copy reads, and the lines that it writes: first byte and the byte after
+    /// the last.
     source_lines: (u64, u64),
     target_lines: (u64, u64),
 }
@@ -123,8 +123,9 @@ impl Control {
         })
     }
 
-    /// Whether a copy must wait for a pending one: it reads lines that the other writes, or writes
-    /// lines that the other reads or writes. A single engine keeps them in order by itself.
+    /// Whether a copy must wait for a pending one: the copy reads lines that the pending copy
+    /// writes, or writes lines that the pending copy reads or writes. A single engine keeps its
+    /// copies in order by itself.
     #[must_use]
     pub fn conflicts(&self, copy: &Copy) -> bool {
         let lines = |first: u64, bytes: u64| {
@@ -175,7 +176,7 @@ impl Pages {
         Self { page_bytes: settings.page_bytes, entries_max, pages: Vec::new() }
     }
 
-    /// Translates an address. Returns whether this needed a page walk.
+    /// Translates an address. Returns whether the translation needed a page walk.
     fn walk(&mut self, address: u64) -> bool {
         let page = address / self.page_bytes;
         let found = self.pages.iter().position(|each| *each == page);

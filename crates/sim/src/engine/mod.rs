@@ -1,4 +1,4 @@
-//! Copy engines: how they work, and the policies by which they differ.
+//! Copy engines: how the engines work, and the policies by which they differ.
 //!
 //! Each policy has a file beside this one: it implements [`Policy`] and has a line in [`POLICIES`].
 //!
@@ -49,7 +49,7 @@ pub enum Announcement {
 pub enum Retirement {
     /// When the copy is complete.
     Completion,
-    /// When its announcement has been acknowledged: the early notification.
+    /// When the announcement of the copy has been acknowledged: the early notification.
     Acknowledgement,
 }
 

@@ -3,9 +3,10 @@
 use crate::memory::Request;
 
 /// Serves the processor's reads before other requests, except that the other requests get a given
-/// percentage of the choices in which both wait. These others are the engines' requests and the
-/// processor's write-backs. No instruction waits for a write-back; served first, it would switch
-/// the channel between reading and writing twice. The cost is one counter per channel.
+/// percentage of the choices in which both kinds wait. The other requests are the engines'
+/// requests and the processor's write-backs. No instruction waits for a write-back; if the
+/// channel served it first, the channel would switch between reading and writing twice. The cost
+/// is one counter per channel.
 pub struct FairShare {
     share_percent: u32,
     owed_percent: Vec<u32>,

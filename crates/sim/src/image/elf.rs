@@ -80,8 +80,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a segment. Its bytes in the file may be at most `left`, from which they are
-    /// subtracted.
+    /// Reads a segment. Subtracts the segment's bytes in the file from `left`, which they must
+    /// not exceed.
     fn segment(&self, header: &Reader<'_>, left: &mut u64) -> Result<Segment, Error> {
         let flags = header.u32(4)?;
         let (offset, address) = (header.u64(8)?, header.u64(16)?);
@@ -92,7 +92,8 @@ impl<'a> Reader<'a> {
                 "link it anew: the file is damaged",
             ));
         }
-        // Many headers may refer to the same bytes of the file; each one makes a copy of them.
+        // Many headers may refer to the same bytes of the file; each header makes a copy of these
+        // bytes.
         *left = left.checked_sub(file_bytes).ok_or_else(|| {
             Error::elf(
                 format!("its segments have more than {SPAN_BYTES_MAX} bytes in the file"),

@@ -14,7 +14,7 @@ pub const PAGE: u64 = 4096;
 /// Bytes that a program may span, stack included. Chosen: an acceptable share of the host's memory
 /// for one run.
 pub const SPAN_BYTES_MAX: u64 = 128 << 20;
-/// Bytes of instructions. Decoded, each takes four times its size.
+/// Bytes of instructions. A decoded instruction takes four times the size of its word.
 pub const CODE_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of stack above the last segment. One inaccessible page lies between them.
 pub const STACK_BYTES: u64 = 1 << 20;
@@ -158,7 +158,8 @@ impl Image {
         self.code_start.wrapping_add(u64::from(index) * WORD)
     }
 
-    /// The address to which a jump to `index` would go, whether or not it holds an instruction.
+    /// The address to which a jump to `index` would go, whether or not there is an instruction at
+    /// this address.
     #[cold]
     pub fn target_of(&self, index: u32) -> u64 {
         self.code_start.wrapping_add(isa::distance_of(index))

@@ -71,7 +71,7 @@ impl Interpreter {
         })
     }
 
-    /// The exit code, if the program reports a failure with it. The results of such a run are
+    /// The exit code, if it reports a failure of the program. The results of such a run are
     /// meaningless.
     #[must_use]
     pub fn failure(&self) -> Option<u64> {
@@ -119,7 +119,7 @@ impl Interpreter {
     /// Executes the instruction at `index` and returns the index of the one after it.
     ///
     /// # Errors
-    /// The reason why there is no next instruction; the machine is then unchanged.
+    /// The reason why there is no next instruction; the machine is unchanged after an error.
     #[inline(always)]
     pub fn execute(&mut self, image: &Image, index: u32) -> Result<u32, Stop> {
         use Operation::*;

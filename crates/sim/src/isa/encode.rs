@@ -1,5 +1,5 @@
-//! A small assembler: for tests, for generated programs, and to try the copy engine without a
-//! compiler. Registers are numbers from 0 to 31; immediates must fit their fields.
+//! A small assembler: for tests, for generated programs, and for trials of the copy engine
+//! without a compiler. Registers are numbers from 0 to 31; immediates must fit their fields.
 
 use super::Operation;
 use Operation::*;

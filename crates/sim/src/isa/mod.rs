@@ -1,9 +1,10 @@
 //! RV64IM and the copy instructions, decoded before the program runs.
 //!
-//! The decoded form is made for execution, not for disassembly: `rd = op(rs1, rs2 + immediate)`. An
-//! instruction with an immediate has x0 as its second source; one without has 0 as its immediate. A
-//! result that is never read goes to [`SINK`]. `lui`, `auipc` and the link of a jump are additions
-//! of a constant. Branch targets are indices into the decoded program.
+//! The decoded form is made for execution, not for disassembly: `rd = op(rs1, rs2 + immediate)`.
+//! An instruction with an immediate has x0 as its second source; an instruction without an
+//! immediate has 0 there. A result that is never read goes to [`SINK`]. `lui`, `auipc` and the
+//! link of a jump are additions of a constant. Branch targets are indices into the decoded
+//! program.
 //!
 //! The copy instructions use the opcode custom-0, which the RISC-V manual reserves for extensions.
 //! funct3 0, 1 and 2 move rs1 into the copy registers Cs (source), Cd (target) and Cl (length in
@@ -146,7 +147,7 @@ pub enum Class {
 pub struct Instruction {
     /// The operation.
     pub operation: Operation,
-    /// The register that it writes; [`SINK`] for none.
+    /// The register that the instruction writes; [`SINK`] for none.
     pub rd: u8,
     /// Its first source; 0 for none.
     pub rs1: u8,

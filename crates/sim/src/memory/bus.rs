@@ -1,5 +1,6 @@
 //! The pipelined bus. Arbitration, request, snoop and response follow each other on the address
-//! lines, and a new transaction begins as soon as these are free. Data has separate lines.
+//! lines, and a new transaction begins as soon as the address lines are free. Data has separate
+//! lines.
 
 use crate::configuration::{BusSettings, Cycle};
 
@@ -27,8 +28,8 @@ pub struct Transfer {
     pub waited: Cycle,
 }
 
-/// The bus. Transactions get it in the order in which they request it. A later request does not
-/// fill a gap on the data lines, even if its data is ready earlier.
+/// The bus. Transactions get the bus in the order in which they request it. A later request does
+/// not fill a gap on the data lines, even if its data is ready earlier.
 pub struct Bus {
     settings: BusSettings,
     address_free_clock: u64,

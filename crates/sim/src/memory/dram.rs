@@ -16,7 +16,7 @@ pub enum Row {
 /// When the data of an access is on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// The state in which it found its bank.
+    /// The state in which the access found its bank.
     pub row: Row,
     /// The beginning of the data.
     pub begins: Cycle,
@@ -101,8 +101,9 @@ impl Channel {
         }
     }
 
-    /// Reads or writes a line, beginning at `now`. The model limits data lines, banks and the
-    /// switch between reading and writing; it does not limit commands.
+    /// Reads or writes a line, beginning at `now`. The model includes the limits of the data
+    /// lines, of the banks and of the switch between reading and writing, but no limit of
+    /// commands.
     pub fn access(&mut self, now: Cycle, line: u64, write: bool) -> Burst {
         let t = &self.timing;
         let (bank, row) = t.bank_and_row(line);

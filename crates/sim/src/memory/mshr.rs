@@ -11,10 +11,10 @@ pub struct Register {
     pub line: Option<u64>,
     /// The waiting accesses, oldest first.
     pub waiting: Vec<(Tag, Kind)>,
-    /// When its bus transaction's response phase ends.
+    /// The cycle in which the response phase of the line's bus transaction ends.
     pub responded: Cycle,
-    /// Whether the line was overwritten in memory while under way. The waiting accesses get it, but
-    /// no cache keeps it.
+    /// Whether the line was overwritten in memory while under way. The waiting accesses get the
+    /// line, but no cache keeps it.
     pub overtaken: bool,
     /// The transaction, for the trace.
     pub transaction: u32,

@@ -45,9 +45,9 @@ pub struct Request {
     pub agent: Agent,
     /// What happens afterwards.
     pub purpose: Purpose,
-    /// The cycle in which it entered the queue.
+    /// The cycle in which the request entered the queue.
     pub arrived: Cycle,
-    /// The transaction that it belongs to, for the trace.
+    /// The transaction to which the request belongs, for the trace.
     pub transaction: u32,
 }
 
@@ -77,7 +77,7 @@ impl Queue {
 
     /// Whether an engine may add a request. One entry is reserved for the engines, because
     /// otherwise the processor alone could keep a short queue full. Processor and devices may
-    /// always add one: the requests that they may have under way bound their number.
+    /// always add a request: the requests that they may have under way bound their number.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.waiting < self.entries_max || self.of_engines == 0

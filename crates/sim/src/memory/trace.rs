@@ -59,9 +59,9 @@ pub struct Transaction {
     pub number: u32,
     /// The kind of transaction.
     pub what: What,
-    /// The first byte that it reads or writes; for a copy, of the target.
+    /// The first byte that the transaction reads or writes; for a copy, of the target.
     pub address: u64,
-    /// Bytes that it reads or writes.
+    /// Bytes that the transaction reads or writes.
     pub bytes: u64,
     /// The number of the copy that an engine reads or writes for.
     pub copy: Option<u32>,
@@ -82,11 +82,12 @@ pub struct Span {
     pub channel: u8,
 }
 
-/// The limit of transactions of a trace. A picture of more would not be readable.
+/// The limit of transactions of a trace. A picture of more transactions would not be readable.
 pub const TRANSACTIONS_MAX: usize = 1 << 16;
 
-/// All transactions that were under way in a window, up to [`TRANSACTIONS_MAX`]. Takes some hundred
-/// bytes of memory for each, and for each that is under way before the window.
+/// All transactions that were under way in a window, up to [`TRANSACTIONS_MAX`]. Needs some
+/// hundred bytes of memory for each of these transactions, and for each that is under way before
+/// the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The window.
@@ -133,7 +134,8 @@ impl Trace {
         }
     }
 
-    /// Ends a transaction: no more spans follow. If none was in the window, it is dropped.
+    /// Ends a transaction: no more spans follow. If none of its spans was in the window, it is
+    /// dropped.
     pub fn end(&mut self, transaction: u32) {
         self.open.remove(&transaction);
     }

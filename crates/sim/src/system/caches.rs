@@ -176,7 +176,7 @@ impl MemorySystem {
     }
 
     /// Removes a line from all caches, whatever its state. If the line is under way, it does not
-    /// enter them. Returns whether a cache held it.
+    /// enter the caches. Returns whether a cache held it.
     pub(super) fn invalidate(&mut self, line: u64) -> bool {
         if let Some(register) = self.registers.find(line) {
             register.overtaken = true;
@@ -186,7 +186,8 @@ impl MemorySystem {
         self.second_cache.remove(line).is_some()
     }
 
-    /// Writes a NIC's payload to memory: caches drop its lines, whose data is overwritten.
+    /// Writes a NIC's payload to memory: the caches drop these lines, because their data is
+    /// overwritten.
     pub fn dma_write(&mut self, now: Cycle, address: u64, bytes: u64) {
         if bytes == 0 {
             return;

@@ -89,9 +89,9 @@ impl MemorySystem {
         blocked
     }
 
-    /// Sends pieces from the control unit while an engine has room for one. All pieces of a copy go
-    /// to one engine, which works on them one after another, because two of them may write parts of
-    /// one line.
+    /// Sends pieces from the control unit while an engine has room for one. All pieces of a copy
+    /// go to one engine, which works on them one after another, because two pieces may write
+    /// parts of one line.
     pub(super) fn send(&mut self, now: Cycle) {
         self.sending = false;
         let room = self.engine_settings.queue_entries;
@@ -365,7 +365,7 @@ impl MemorySystem {
         self.work(now, engine);
     }
 
-    /// Handles a completed write. With the last one the piece is complete.
+    /// Handles a completed write. After the last write, the piece is complete.
     pub(super) fn written(&mut self, now: Cycle, engine: usize) {
         let Some(working) = &mut self.engines[engine].current else {
             return;
@@ -392,8 +392,8 @@ impl MemorySystem {
         self.begin_piece(now, engine);
     }
 
-    /// Handles the completion of a piece at the processor. With the last one the copy leaves the
-    /// table.
+    /// Handles the completion of a piece at the processor. After the last piece, the copy leaves
+    /// the table.
     pub(super) fn piece_complete(
         &mut self,
         now: Cycle,

@@ -5,9 +5,9 @@
 //! control unit (translate, split), bus, chipset, an engine's queue, announcement, reads, writes,
 //! completion on the bus.
 //!
-//! Known simplifications: an L1 miss that hits the L2 costs its latency and nothing else; bus slots
-//! are assigned in the order of requests, so that late data leaves a gap that stays empty; memory
-//! is not refreshed.
+//! Known simplifications: an L1 miss that hits the L2 costs the L2's latency and nothing else;
+//! bus slots are assigned in the order of requests, so that late data leaves a gap that stays
+//! empty; memory is not refreshed.
 //!
 //! - `due`: the agenda of events;
 //! - `caches`: hits, misses, fills and write-backs;
@@ -94,7 +94,8 @@ impl MemorySystem {
         let timing = Timing::new(&settings.dram, line_bytes);
         let channels = settings.dram.independent_channels() as usize;
         let chipset = settings.chipset_cycles().unwrap_or(0);
-        // A chipset with a delay below two crossings has quicker crossings.
+        // If the chipset's delay is shorter than two crossings, each crossing takes half of the
+        // delay.
         let crossing = cycles_of_ns(settings.crossing_ns).min(chipset / 2);
         Ok(Self {
             delays: Delays {
@@ -209,8 +210,8 @@ impl MemorySystem {
     }
 
     /// When the last write-back of a line reaches the queue, if one is on its way. A later access
-    /// to that line must not arrive earlier: it would read old data, or old data would replace
-    /// its own.
+    /// to that line must not arrive earlier: the access would read old data, or old data would
+    /// replace the data of the access.
     fn write_back_arrives(&self, line: u64) -> Option<Cycle> {
         self.write_backs.iter().filter(|each| each.0 == line).map(|each| each.1).max()
     }
@@ -338,7 +339,7 @@ impl MemorySystem {
         number
     }
 
-    /// Ends a transaction in the trace: it has had its last span.
+    /// Ends a transaction in the trace: the transaction has no further span.
     #[inline]
     fn end(&mut self, transaction: u32) {
         if let Some(trace) = &mut self.trace {

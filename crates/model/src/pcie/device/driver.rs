@@ -79,7 +79,7 @@ impl Driver {
         taken
     }
 
-    /// Announces held descriptors as vector functions do, before they look for packets.
+    /// Announces held descriptors before the poll checks for packets, as vector functions do.
     fn before_piece(&mut self, hardware: &mut Hardware, counts: &mut Counts) {
         let given = match self.rx {
             // A packet has one descriptor in this mode; with several, the driver uses another rule.

@@ -60,7 +60,7 @@ pub struct Fetch {
 pub struct Completion {
     /// The size of one completion in bytes.
     pub bytes: u32,
-    /// The rule by which one is written.
+    /// The rule by which the device writes a completion.
     pub every: WriteBack,
     /// The number of completions that are written at once.
     pub together: u32,
@@ -245,7 +245,8 @@ impl Nic {
         })
     }
 
-    /// Both doorbell rules of a mode. If the driver has no such mode, those of its usual mode.
+    /// Both doorbell rules of a mode. If the driver has no such mode, the rules of its usual
+    /// mode.
     #[must_use]
     pub fn doorbells(&self, mode: Mode) -> (RxDoorbell, TxDoorbell) {
         let found = self.modes.iter().find(|(known, _, _)| *known == mode).or(self.modes.last());

@@ -21,8 +21,8 @@ impl Version {
     /// The last release whose sources the rules follow.
     pub const LAST: Self = Self { year: 26, month: 7 };
 
-    /// The release whose rules are used for this one: itself if it is between
-    /// [`FIRST`](Self::FIRST) and [`LAST`](Self::LAST), else the nearest of the two.
+    /// The release whose rules are used for this one: this release if it is between
+    /// [`FIRST`](Self::FIRST) and [`LAST`](Self::LAST), else the nearer of the two.
     #[must_use]
     pub fn nearest(self) -> Self {
         self.clamp(Self::FIRST, Self::LAST)

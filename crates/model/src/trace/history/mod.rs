@@ -33,7 +33,8 @@ pub struct Operation {
     pub size: u64,
     /// The block: a number below [`History::blocks`]. It is reused after the block was freed.
     pub block: u32,
-    /// The time that the recorded program waited for it, in nanoseconds; 0 if it is unknown.
+    /// The time that the recorded program waited for the call, in nanoseconds; 0 if it is
+    /// unknown.
     pub took_ns: u32,
     /// The thread: an index into [`History::threads`].
     pub thread: u16,
@@ -45,13 +46,14 @@ pub struct Operation {
     pub kind: Kind,
 }
 
-/// Defects of a trace that a perfect recording would not have. None prevents a replay.
+/// Defects of a trace, which a perfect recording would not have. None prevents a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     /// The number of frees and reallocations of blocks that were allocated before the recording, or
     /// never.
     pub unknown: u64,
-    /// The number of allocations at the address of a live block: a free between them is missing.
+    /// The number of allocations at the address of a live block: a free between the two
+    /// allocations is missing.
     pub unfreed: u64,
     /// The number of allocations that failed in the recorded program.
     pub failed: u64,

@@ -30,8 +30,8 @@ const USUAL_FREEDOM: f64 = 4.0;
 /// Runs of both sides together that are needed to measure their spread.
 const RUNS_MIN: usize = 4;
 
-/// A baseline that moved by more than this share is not comparable between the sides. None of
-/// libc's copies that were measured under load moved by more.
+/// A baseline that moved by more than this share is not comparable between the sides. No copy of
+/// libc that was measured under load moved by more.
 const BASELINE_MOVES_MAX: f64 = 0.25;
 
 /// With one run of each side, only a larger factor counts as a change: in 80 runs of one program
@@ -59,7 +59,7 @@ pub(super) struct Observed {
     pub medians: f64,
     /// Whether the baseline moved by more than the spread of its runs.
     pub is_baseline_moved: bool,
-    /// The precision of a single run: the standard error of the difference of two.
+    /// The precision of a single run: the standard error of the difference between two runs.
     pub within: f64,
     /// The floors of both sides together.
     pub floor: f64,
@@ -291,7 +291,7 @@ fn floor(records: &[&Record]) -> f64 {
     median(&records.iter().map(own).collect::<Vec<_>>()).unwrap_or(0.0)
 }
 
-/// Whether the means of two sides differ by more than chance; assumed if there are too few runs to
+/// Whether the means of two sides differ by more than chance; true if there are too few runs to
 /// tell.
 fn is_moved(old: &[f64], new: &[f64]) -> bool {
     let runs = old.len() + new.len();
