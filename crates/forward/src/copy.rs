@@ -72,7 +72,7 @@ impl CopyMethod {
         }
     }
 
-    /// Its name, in commands and records.
+    /// The method's name, in commands and records.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

@@ -48,7 +48,7 @@ impl DropReason {
         Self::Merged,
     ];
 
-    /// Its name in records.
+    /// The reason's name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl DropReason {
 pub struct Direction {
     /// Packets that passed.
     pub packets: u64,
-    /// Their bytes, from the Ethernet header on, without the frame check sequence.
+    /// Bytes of these packets, from the Ethernet header on, without the frame check sequence.
     pub bytes: u64,
     /// At index `n`, the number of calls in which `n` packets passed.
     pub batches: [u64; BURST_MAX + 1],

@@ -22,7 +22,7 @@ pub enum Error {
     Path {
         /// What was attempted.
         attempt: &'static str,
-        /// Its path or name.
+        /// The path or name of the socket, file or interface.
         path: PathBuf,
         /// The system's error.
         reason: io::Error,

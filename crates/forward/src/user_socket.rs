@@ -78,7 +78,7 @@ pub(crate) fn caller() -> Result<Caller, Error> {
 /// Nanoseconds between two attempts to connect.
 pub(crate) const RETRY_NS: i64 = 50_000_000;
 
-/// How this side connects to the other one.
+/// How this side connects to the other side.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     kind: EndpointKind,

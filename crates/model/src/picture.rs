@@ -57,7 +57,7 @@ pub enum Slice {
     Large {
         /// The size of the block in bytes.
         bytes: u64,
-        /// Its tag; 0 if it has none.
+        /// The tag of the block; 0 if it has no tag.
         tag: u8,
     },
     /// A later slice of a large block.

@@ -8,11 +8,11 @@ use haul_model::{Kind, Line, Machine, Record};
 
 /// A machine and the figures that were measured on it or modelled for it.
 pub(crate) struct Section<'a> {
-    /// [`Record::machine`] of all its records.
+    /// [`Record::machine`] of all records of the section.
     pub id: &'a str,
     /// The machine's line; `None` if the file has none.
     pub machine: Option<&'a Machine>,
-    /// Its records, in the order of the file.
+    /// The machine's records, in the order of the file.
     pub records: Vec<&'a Record>,
 }
 

@@ -9,7 +9,7 @@ pub enum Error {
     Setting {
         /// The setting's name, such as `core.window_entries`.
         setting: &'static str,
-        /// Its value.
+        /// The setting's value.
         value: String,
         /// The values that are valid.
         limit: String,

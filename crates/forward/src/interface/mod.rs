@@ -47,25 +47,25 @@ pub(crate) struct Interface {
     first_name: String,
     /// A socket of the network namespace that holds the interface.
     socket: OwnedFd,
-    /// The lookup of names that are too long for those calls.
+    /// The lookup of names that are too long for the older calls.
     names: Option<Names>,
 }
 
 /// The state of an interface at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Its index: an interface that is created again has another index.
+    /// The interface's index: an interface that is created again has another index.
     pub(crate) index: u32,
     /// Longest packet, without the Ethernet header.
     pub(crate) mtu: usize,
-    /// Whether packets pass: the interface is up, and so is its other side.
+    /// Whether packets pass: both the interface and its other side are up.
     pub(crate) is_up: bool,
     /// The type of the link: ARPHRD_* of linux/if_arp.h.
     pub(crate) kind: u16,
 }
 
 impl State {
-    /// Whether its packets begin with an Ethernet header.
+    /// Whether the interface's packets begin with an Ethernet header.
     pub(crate) fn has_ethernet(&self) -> bool {
         link::has_ethernet(self.kind)
     }
@@ -96,8 +96,8 @@ impl Interface {
         &self.name
     }
 
-    /// How its driver modifies packets at the moment. Makes two system calls, which may wait
-    /// while another process changes interfaces.
+    /// How the interface's driver modifies packets at the moment. Makes two system calls, which
+    /// may wait while another process changes interfaces.
     pub(crate) fn features(&self) -> Features {
         Features::of(&self.socket, &self.first_name)
     }

@@ -168,7 +168,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether its pages are huge pages of the kernel's pool.
+    /// Whether the memory's pages are huge pages of the kernel's pool.
     pub(crate) fn is_huge(&self) -> bool {
         self.is_huge
     }

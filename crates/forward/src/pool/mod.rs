@@ -84,7 +84,7 @@ pub struct Pool {
     /// cache.
     free: Vec<u32>,
     rooms: NonNull<u8>,
-    /// Shared with each device whose rings lie in it.
+    /// The memory, shared with each device whose rings lie in it.
     memory: Arc<Memory>,
 }
 
@@ -358,7 +358,7 @@ impl Pool {
         true
     }
 
-    /// A number that the packet's producer attached to it, 0 at first: a time, a hash.
+    /// A number that the packet's producer attached to the packet, 0 at first: a time, a hash.
     #[inline]
     #[must_use]
     pub fn tag(&self, packet: &Packet) -> u64 {

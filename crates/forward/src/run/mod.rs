@@ -35,11 +35,12 @@ use published::Published;
 /// The handling of packets for which a port has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// The worker drops them at once, as DPDK's testpmd does.
+    /// The worker drops the packets at once, like DPDK's testpmd.
     Never,
-    /// The worker retries this many times, then drops them.
+    /// The worker retries this many times, then drops the packets.
     Times(u32),
-    /// The worker retries until they are sent, as long as the port has a link and the worker runs.
+    /// The worker retries until the packets are sent, as long as the port has a link and the
+    /// worker runs.
     UntilSent,
 }
 

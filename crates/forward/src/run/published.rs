@@ -22,7 +22,7 @@ pub struct Snapshot {
     pub ports: Vec<(String, u16, Counters)>,
     /// Whether packets pass through each port.
     pub links: Vec<Link>,
-    /// What each port negotiated with its other side, the last time that it had one.
+    /// What each port last negotiated with its other side.
     pub agreements: Vec<Option<Agreement>>,
     /// Why a port has no link, by the port's name, for the ports that know the reason.
     pub obstacles: Vec<(String, String)>,

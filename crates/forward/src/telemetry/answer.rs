@@ -8,7 +8,7 @@ use serde_json::Value;
 pub struct Greeting {
     /// `DPDK 22.11.11`.
     pub version: String,
-    /// Its process ID, in its own PID namespace.
+    /// The program's process ID, in the program's own PID namespace.
     pub process: u32,
     /// The longest answer that the program sends, in bytes.
     pub answer_bytes_max: usize,

@@ -101,7 +101,7 @@ impl Telemetry {
         &self.greeting.version
     }
 
-    /// The program's process ID, in its own PID namespace.
+    /// The program's process ID, in the program's own PID namespace.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.greeting.process

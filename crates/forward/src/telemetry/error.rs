@@ -29,9 +29,10 @@ pub enum Error {
     OtherUser {
         /// The socket.
         path: PathBuf,
-        /// Its process ID; `None` if it lives in a PID namespace that this process cannot see.
+        /// The program's process ID; `None` if the program is in a PID namespace that this
+        /// process cannot see.
         process: Option<i32>,
-        /// Its user.
+        /// The user that the program runs as.
         user: u32,
         /// Whether `user` stands for every user that is not mapped into this user namespace.
         is_unknown: bool,

@@ -18,7 +18,7 @@ const NAME: &str = "dpdk_telemetry.v2";
 
 /// Root's runtime folder.
 const ROOT: &str = "/var/run";
-/// haul's folder in it.
+/// haul's folder in a runtime folder.
 const OWN: &str = "haul";
 
 /// Most sockets per folder, and most sockets in all: no machine runs as many programs.

@@ -32,7 +32,7 @@ const PAIRS_MAX: usize = 512;
 /// The description of a port for clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PortAbout {
-    /// Its name in the snapshots.
+    /// The port's name in the snapshots.
     pub name: String,
     /// `haul_vhost`.
     pub driver: String,

@@ -39,7 +39,7 @@ pub(super) type Answer = Box<dyn FnMut(&str, &[&str]) -> Option<Value> + Send>;
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
-    /// Its own folder, which is removed with it.
+    /// The server's own folder, which is removed with the server.
     folder: Option<PathBuf>,
     /// Data on this socket, or its close, ends the thread.
     end: Option<OwnedFd>,

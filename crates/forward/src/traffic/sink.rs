@@ -134,7 +134,7 @@ impl Inspector {
     }
 }
 
-/// Inspects every packet that is sent to it, and delivers none.
+/// A port that inspects every packet that is sent to it, and delivers no packets.
 #[derive(Debug)]
 pub struct Sink {
     name: String,

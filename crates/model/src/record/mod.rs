@@ -84,7 +84,7 @@ pub struct Record {
     pub parameters: BTreeMap<String, serde_json::Value>,
     /// The quantity: `time`, `throughput`, `faults`.
     pub metric: String,
-    /// Its unit: `ns`, `GB/s` (10^9), `count`.
+    /// The unit of the metric: `ns`, `GB/s` (10^9), `count`.
     pub unit: String,
     /// All samples, in the order in which they were taken. If the metric is per operation, each
     /// sample is per operation too.

@@ -51,7 +51,7 @@ pub enum TraceError {
     Header {
         /// The name of the field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         found: u64,
         /// The smallest valid value.
         lowest: u64,

@@ -111,7 +111,7 @@ pub(crate) struct Series {
     pub name: String,
     pub role: Role,
     pub kind: &'static str,
-    /// Whether it is drawn initially.
+    /// Whether the series is drawn initially.
     pub shown: bool,
     /// One row per mode, one number per position.
     pub y: Vec<Vec<Option<f64>>>,

@@ -55,15 +55,17 @@ use crate::text;
 /// One result of the records, as a sentence that a reader can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The machine for which it holds: [`haul_model::Machine::id`].
+    /// The machine for which the finding holds: [`haul_model::Machine::id`].
     pub machine: String,
-    /// The experiment of its records: `copy.size`. Empty if it is about all of them.
+    /// The experiment of the finding's records: `copy.size`. Empty if the finding is about all
+    /// experiments.
     pub experiment: String,
-    /// Whether it is good news.
+    /// Whether the finding is good news.
     pub tone: Tone,
     /// The sentence, with its full stop.
     pub text: String,
-    /// What to do about it: a sentence that names a command. `None` if there is nothing to do.
+    /// What to do about the finding: a sentence that names a command. `None` if there is nothing
+    /// to do.
     pub action: Option<String>,
 }
 

@@ -22,10 +22,10 @@ struct Times {
 /// A subject's time at one size.
 #[derive(Clone, Copy)]
 struct Time {
-    /// Its ratio to the baseline, round by round, because medians of different rounds are not
-    /// paired. The value is in nanoseconds if a subject of the size was not compared.
+    /// The subject's ratio to the baseline, round by round, because medians of different rounds
+    /// are not paired. The value is in nanoseconds if a subject of the size was not compared.
     value: f64,
-    /// The ends of its interval; the value itself without a comparison.
+    /// The ends of the value's interval; the value itself without a comparison.
     low: f64,
     high: f64,
     /// The noise floor; 0 without a comparison.
@@ -59,12 +59,13 @@ impl Time {
         (time.value > 0.0 && nanoseconds > 0.0).then_some(time)
     }
 
-    /// Whether it is within 3% of the best.
+    /// Whether this time is within 3% of the best time.
     fn is_close_to(&self, best: &Self) -> bool {
         self.value <= best.value * (1.0 + CLOSE)
     }
 
-    /// Whether it is slower than the best by more than 3%, beyond the noise of both.
+    /// Whether this time is longer than the best time by more than 3%, beyond the noise of both
+    /// times.
     fn is_behind(&self, best: &Self) -> bool {
         !self.is_close_to(best)
             && self.low > best.high

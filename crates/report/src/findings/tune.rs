@@ -11,11 +11,11 @@ use crate::text;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
     Keep,
-    /// They gain on the whole, but lose somewhere.
+    /// The thresholds gain on the whole, but lose somewhere.
     KeepUnless,
-    /// They gain nothing on the whole.
+    /// The thresholds gain nothing on the whole.
     LeaveUnless,
-    /// They cost on the whole, or gain nowhere and lose somewhere.
+    /// The thresholds lose on the whole, or gain nowhere and lose somewhere.
     Leave,
     /// The tuner kept no threshold: the file has the defaults.
     Nothing,

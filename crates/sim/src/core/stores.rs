@@ -10,7 +10,7 @@ pub(super) enum Order {
     Free,
     /// One older store provides all bytes that the load reads.
     Forward,
-    /// It must wait: for an address, for a value, or for a copy to complete.
+    /// The load must wait: for an address, for a value, or for a copy to complete.
     Wait,
 }
 
@@ -20,11 +20,11 @@ pub(super) struct Store {
     /// The range that the store writes.
     pub(super) address: u64,
     pub(super) bytes: u64,
-    /// Whether it is a copy, whose bytes are not in the processor.
+    /// Whether this is a copy, whose bytes are not in the processor.
     pub(super) is_copy: bool,
-    /// Whether its address has been computed.
+    /// Whether the address has been computed.
     pub(super) is_known: bool,
-    /// Whether its value has been computed.
+    /// Whether the stored value has been computed.
     pub(super) has_value: bool,
 }
 

@@ -8,9 +8,9 @@ const SPAN: u64 = 64;
 /// The event that is due for an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Its result is available.
+    /// The instruction's result is available.
     Result,
-    /// Its address is known.
+    /// The instruction's address is known.
     Address,
 }
 

@@ -37,9 +37,9 @@ pub(super) struct Entry {
     pub(super) index: u32,
     /// The index of the next instruction on its path, right or wrong.
     pub(super) next: u32,
-    /// The return stack's top after its prediction.
+    /// The return stack's top after the instruction's prediction.
     pub(super) return_top: u32,
-    /// Its row in the trace; meaningless without a trace.
+    /// The instruction's row in the trace; meaningless without a trace.
     pub(super) row: u32,
     consumers: Link,
     links: [Link; OPERANDS],

@@ -32,7 +32,7 @@ pub struct Pending {
     pub acknowledged: u32,
     /// Pieces that are complete.
     pub complete: u32,
-    /// Whether its `ecpy` has received permission to retire.
+    /// Whether the copy's `ecpy` has received permission to retire.
     pub retired: bool,
     /// The lines that the copy reads, and the lines that it writes: first byte and the byte after
     /// the last.

@@ -35,17 +35,17 @@ pub struct Image {
 /// A part of a program before layout.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// The address of its first byte.
+    /// The address of the segment's first byte.
     pub address: u64,
-    /// Its initial bytes.
+    /// The segment's initial bytes.
     pub bytes: Vec<u8>,
-    /// Its size. Bytes beyond `bytes` are zero.
+    /// The segment's size. Bytes beyond `bytes` are zero.
     pub size_bytes: u64,
-    /// Whether it may be read.
+    /// Whether the segment may be read.
     pub is_readable: bool,
-    /// Whether it may be written.
+    /// Whether the segment may be written.
     pub is_writable: bool,
-    /// Whether it may be executed.
+    /// Whether the segment may be executed.
     pub is_executable: bool,
 }
 

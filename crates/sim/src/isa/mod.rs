@@ -149,11 +149,11 @@ pub struct Instruction {
     pub operation: Operation,
     /// The register that the instruction writes; [`SINK`] for none.
     pub rd: u8,
-    /// Its first source; 0 for none.
+    /// The first source register; 0 for none.
     pub rs1: u8,
-    /// Its second source; 0 for none.
+    /// The second source register; 0 for none.
     pub rs2: u8,
-    /// Its target, as an index into the decoded program.
+    /// The target of a branch or jump, as an index into the decoded program.
     pub target: u32,
     /// A summand of the second source; an offset from the first for loads, stores and `jalr`.
     pub immediate: i64,

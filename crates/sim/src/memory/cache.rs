@@ -25,9 +25,9 @@ struct Slot {
 /// An evicted line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
-    /// Its number.
+    /// The line's number.
     pub line: u64,
-    /// Whether memory, or the next cache, lacks its data.
+    /// Whether memory, or the next cache, lacks the line's data.
     pub dirty: bool,
 }
 

@@ -5,7 +5,7 @@ use crate::configuration::{Cycle, DramSettings, cycles_of_ns};
 /// The state in which an access found its bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// Its row was open.
+    /// The row of the access was open.
     Hit,
     /// No row was open.
     Open,

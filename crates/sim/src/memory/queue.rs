@@ -39,7 +39,7 @@ pub enum Purpose {
 pub struct Request {
     /// The line's number.
     pub line: u64,
-    /// Whether it is written.
+    /// Whether the line is to be written.
     pub write: bool,
     /// The origin of the request.
     pub agent: Agent,

@@ -55,7 +55,7 @@ pub enum Stage {
 /// A transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// Its number. Numbers count up.
+    /// The transaction's number. Numbers count up.
     pub number: u32,
     /// The kind of transaction.
     pub what: What,

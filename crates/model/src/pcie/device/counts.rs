@@ -11,9 +11,9 @@ pub struct Count {
     pub direction: Direction,
     /// The number of transactions.
     pub count: u64,
-    /// The data of all of them, in bytes.
+    /// The data of all these transactions, in bytes.
     pub payload_bytes: u64,
-    /// The headers, framing and padding of all of them, in both directions, in bytes.
+    /// The headers, framing and padding of all these transactions, in both directions, in bytes.
     pub header_bytes: u64,
     /// The part of `header_bytes` in the direction opposite to the data.
     pub request_bytes: u64,

@@ -28,8 +28,8 @@ pub enum RxDoorbell {
     Batch(&'static [(Version, u32)]),
     /// After each poll that returned a packet.
     Poll,
-    /// If the driver holds at least this many descriptors, for all of them, rounded down to a
-    /// multiple of four.
+    /// Once the driver holds at least this many descriptors: for all held descriptors, rounded
+    /// down to a multiple of four.
     Fours(u32),
     /// Never: the driver announces free buffers in memory.
     Memory,
@@ -155,7 +155,8 @@ pub struct Choice {
     pub about: &'static str,
     /// Applies the option to a NIC.
     pub apply: fn(&mut Nic),
-    /// Whether it selects another device, so that a program or a build cannot set it.
+    /// Whether the option selects another device, so that a program or a build cannot set the
+    /// option.
     pub is_device: bool,
 }
 

@@ -116,7 +116,7 @@ pub enum Call<'a> {
     Name {
         /// The tag.
         tag: u16,
-        /// Its name: any bytes, [`NAME_BYTES_MAX`] at most.
+        /// The tag's name: any bytes, [`NAME_BYTES_MAX`] at most.
         name: &'a [u8],
     },
     /// Calls that the recorder could not record.

@@ -8,11 +8,11 @@ use crate::select::{self, Section};
 /// A comparison or measurement that the records lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The machine whose records lack it.
+    /// The machine whose records lack the comparison or measurement.
     pub machine: String,
-    /// Its name: `mimalloc`, `a program's own allocations`.
+    /// The name of the missing peer or part: `mimalloc`, `a program's own allocations`.
     pub what: &'static str,
-    /// The command that adds it.
+    /// The command that adds the comparison or measurement.
     pub command: &'static str,
 }
 

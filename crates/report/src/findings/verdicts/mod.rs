@@ -30,9 +30,10 @@ pub(crate) use missing::{is_survey, of_section as missing_of};
 /// A question and the answer of the records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// The machine for which it holds: [`haul_model::Machine::id`].
+    /// The machine for which the verdict holds: [`haul_model::Machine::id`].
     pub machine: String,
-    /// The experiment that has the figure: `copy.size`. Empty if it is about all of them.
+    /// The experiment that has the figure: `copy.size`. Empty if the verdict is about all
+    /// experiments.
     pub experiment: String,
     /// The question: `memcpy, service sizes`.
     pub question: String,
@@ -40,7 +41,7 @@ pub struct Verdict {
     pub text: String,
     /// The advice, with commands and names in back quotes.
     pub action: String,
-    /// Whether it is good news.
+    /// Whether the verdict is good news.
     pub tone: Tone,
     /// haul's time or cost divided by the best other's, position by position: below 1 is better.
     /// Empty if there is only one position.
