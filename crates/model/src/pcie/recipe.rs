@@ -1,7 +1,8 @@
 //! The terms according to the recipe "PCIe Traffic in DPDK Apps" of VTune's cookbook.
 //!
-//! The recipe's equations were pictures and are lost. These follow from the eleven steps of its
-//! workflow and from its text about each optimization. The recipe ignores headers and burst modes.
+//! The recipe's equations were pictures and are lost. The equations here follow from the eleven
+//! steps of the recipe's workflow and from its text about each optimization. The recipe ignores
+//! headers and burst modes.
 
 use super::nic::{Nic, Thresholds};
 use super::transaction::{Direction, Transaction};
@@ -11,7 +12,8 @@ use super::workload::{Histogram, Workload};
 /// have 32 bits in these NICs.
 const TAIL_BYTES: f64 = 4.0;
 
-/// The recipe's terms, for both readings of its average batch. They differ only in the doorbells.
+/// The recipe's terms, for both readings of its average batch. The two readings differ only in
+/// the doorbells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     /// The terms with packets over non-empty polls as the average. This reading is right for

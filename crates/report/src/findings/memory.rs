@@ -131,7 +131,7 @@ pub(super) fn faults(records: &[&Record]) -> Option<Finding> {
 }
 
 /// A gain of larger pages below this factor is not worth recommending: the cost of a page fault
-/// varies by as much.
+/// varies by this factor too.
 const WORTHWHILE: f64 = 1.1;
 const REUSE: &str =
     "Reuse buffers, or touch them ahead of time; `haul doctor` says how to get huge pages.";

@@ -62,8 +62,8 @@ fn title(record: &Record) -> String {
 fn one(title: &str, counts: &BTreeMap<usize, f64>, rate: Option<f64>) -> String {
     let all: f64 = counts.values().sum();
     // Usually so many calls are empty that no other bar would be visible next to theirs. So the
-    // bar of empty calls is their share of all calls, and the other bars are shares of the
-    // largest among themselves.
+    // bar of empty calls shows their share of all calls, and each other bar is drawn relative to
+    // the largest of these other bars.
     let others = counts.iter().filter(|(number, _)| **number > 0).map(|(_, count)| *count);
     let most = others.fold(0.0, f64::max);
     let last = counts.keys().copied().max().unwrap_or(0).max(32);

@@ -4,7 +4,7 @@
 use crate::configuration::{Configuration, Cycle, TlbSettings};
 use crate::memory::{Copy, Kind, Tag};
 
-/// A part of a copy that lies in one page of the source and one of the target.
+/// A part of a copy that lies in one page of the source and in one page of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The copy's number.

@@ -3,9 +3,9 @@
 //! sees the whole burst at once.
 //!
 //! If both sides keep the order, the device publishes only the last chain of a burst that it has
-//! read. It writes the id of this chain to the location of the first one, section 2.8 of virtio
-//! 1.2, and the lines of the other chains stay with the driver. The exception is the burst's last
-//! descriptor, whose mark shows the next device how far this device came.
+//! read. The device writes the id of this last chain to the location of the first chain (section
+//! 2.8 of virtio 1.2), and the lines of the other chains stay with the driver. The exception is
+//! the burst's last descriptor, whose mark shows the next device how far this device came.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -2,8 +2,8 @@
 //! the location of the next used descriptor.
 //!
 //! If both sides keep the order (VIRTIO_F_IN_ORDER), ids are consecutive, and the device may
-//! publish only the last chain of a batch, in the descriptor of the first, section 2.8 of virtio
-//! 1.2.
+//! publish only the last chain of a batch, in the first chain's descriptor (section 2.8 of virtio
+//! 1.2).
 
 use super::free::Free;
 use super::{Broken, Buffer, NONE, Order};

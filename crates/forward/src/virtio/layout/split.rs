@@ -1,8 +1,8 @@
 //! The split ring.
 //!
-//! If both sides keep the order (VIRTIO_F_IN_ORDER), the device may publish only the last chain of
-//! a batch, in the entry of the first, section 2.7 of virtio 1.2. Chains are then taken in the
-//! order in which they were made available, and entries are read only for their lengths.
+//! If both sides keep the order (VIRTIO_F_IN_ORDER), the device may publish only the last chain
+//! of a batch, in the first chain's entry (section 2.7 of virtio 1.2). Chains are then taken in
+//! the order in which they were made available, and entries are read only for their lengths.
 
 use super::free::Free;
 use super::{Broken, Buffer, NONE, Order};

@@ -180,8 +180,8 @@ pub struct Nic {
     pub modes: &'static [(Mode, RxDoorbell, TxDoorbell)],
     /// The form in which sent packets are described.
     pub tx_descriptors: TxDescriptors,
-    /// The number of transmit descriptors, or of pieces of 16 B of entries, that the device reads
-    /// at once.
+    /// The number of transmit descriptors (for entries, of 16 B pieces) that the device reads at
+    /// once.
     pub tx_fetch: Fetch,
     /// The device's completions for sent packets.
     pub tx_completion: Completion,
