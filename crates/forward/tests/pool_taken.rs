@@ -1,7 +1,7 @@
-//! A back end that removes the memory which haul's virtio port shares with it: if the memory
-//! consists of huge pages, an access then finds no page. The port disconnects the back end, with
-//! a reason, and continues when the pages are available again. This is a separate program,
-//! because the machine has only one pool of huge pages.
+//! A back end that removes the memory that haul's virtio port shares with the back end: if the
+//! memory consists of huge pages, an access then finds no page. The port disconnects the back
+//! end, with a reason, and continues when the pages are available again. This is a separate
+//! program, because the machine has only one pool of huge pages.
 
 #[path = "../../heap/tests/pool/guard.rs"]
 #[allow(dead_code, reason = "the heap's tests use the rest")]

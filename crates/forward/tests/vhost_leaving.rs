@@ -134,7 +134,7 @@ fn live(mut front: Front, steps: usize, disconnect: Disconnect, random: &mut Ran
 }
 
 /// Runs `times` guests, one after the other: first each step with each kind of disconnect, then
-/// random ones. `arrive` returns the connection of the next guest.
+/// random steps and kinds. `arrive` returns the connection of the next guest.
 fn attack(times: usize, arrive: impl Fn() -> Front) {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let steps = Front::steps() + 1;
@@ -255,7 +255,7 @@ fn port_reconnects_to_listening_guests() {
     while !attacker.is_finished() {
         step(&mut port);
     }
-    // Then a guest that stays.
+    // Then a guest that stays connected.
     let listener = attacker.join().unwrap();
     let mut front = Front::over(listener.accept().unwrap().0);
     front.start(FEATURES);

@@ -1,10 +1,10 @@
 //! The behaviour of DPDK's own driver on an emulated NIC against the model. Counts must be equal.
 //!
-//! `scripts/pcie-guest` runs testpmd in a guest on QEMU's 82574 (e1000e) or 82576 (igb) and sums up
-//! QEMU's trace of register writes and descriptors. All batches have one size there, so that the
-//! result is deterministic: each sum equals that of the modelled driver and device for the same
-//! bursts. `bench/record` has the sums of an earlier run, so that the comparison is also made
-//! without QEMU.
+//! `scripts/pcie-guest` runs testpmd in a guest on QEMU's 82574 (e1000e) or 82576 (igb) and sums
+//! up QEMU's trace of register writes and descriptors. All batches in a run have one size, so
+//! that the result is deterministic: each sum equals that of the modelled driver and device for
+//! the same bursts. `bench/record` has the sums of an earlier run, so that the comparison is also
+//! made without QEMU.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,8 +38,8 @@ fn emulated(name: &str, free: u32, rs: u32) -> Setup {
     }
 }
 
-/// One port after its traffic. The port sends the bursts that the other port polled, after a first
-/// burst of its own. It does not poll for the last burst that arrives.
+/// One port after its traffic. The port sends the bursts that the other port polled, after a
+/// first burst of its own. The port does not poll for the last burst that arrives.
 fn port(setup: Setup, burst: u32, came: u64, sent: u64) -> Device {
     let mut device = Device::new(setup).unwrap();
     let sizes = vec![64; burst as usize];

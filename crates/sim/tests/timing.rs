@@ -53,7 +53,7 @@ fn memory(data: Cycle, passing: Passing) -> Fixed {
     Fixed { data, copy: 1000, passing, due: Vec::new() }
 }
 
-/// Cycles of a program whose x20 points to its data and whose x21 points 1024 bytes further.
+/// Cycles of a program in which x20 points to the data and x21 points 1024 bytes further.
 fn cycles(configuration: &Configuration, memory: Fixed, body: &[u32]) -> Cycle {
     let data = (4 * (body.len() as u32 + 5)).next_multiple_of(4096);
     let mut words = vec![

@@ -148,7 +148,7 @@ fn concurrent_builds_of_one_program_share_no_file() {
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim-own");
     let source = folder.join("own.c");
-    // A temporary file of another build, under a name that both would use.
+    // A temporary file of another build, under a name that both builds would use.
     std::fs::create_dir_all(folder.join("own.elf.new")).expect("a folder");
     std::fs::write(&source, "int main(void) { return 0; }\n").expect("a source");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/sim-workload");

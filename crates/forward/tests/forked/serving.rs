@@ -1,6 +1,5 @@
 //! Servers that fork: the accepting process closes its copy and a worker continues, or vice
-//! versa. Each process can use its copy, independent of what the other processes do with their
-//! copies.
+//! versa. Each process can use its copy, whatever the other processes do with their copies.
 
 use std::path::Path;
 use std::thread;

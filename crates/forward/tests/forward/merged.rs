@@ -1,5 +1,5 @@
-//! Work that a kernel leaves to a device: checksums, and merged packets, as TCP sends them through
-//! a veth pair and GRO makes them.
+//! Work that a kernel leaves to a device: checksums, and merged packets like those that TCP sends
+//! through a veth pair and that GRO makes.
 
 use std::os::fd::AsRawFd;
 

@@ -18,8 +18,8 @@ fn lacks() -> Option<&'static str> {
 }
 
 /// Runs `test` on a separate thread, in a network namespace with two interfaces, `haul0` and
-/// `haul1`. Each receives the packets that the other one sends. The namespace and its interfaces
-/// end with the thread and the sockets created there.
+/// `haul1`. Each interface receives the packets that the other one sends. The namespace and its
+/// interfaces end with the thread and the sockets created there.
 pub(crate) fn with_pair(what: &str, test: impl FnOnce() + Send) {
     if let Some(why) = lacks() {
         eprintln!("SKIPPED: {what}: {why}");

@@ -80,7 +80,7 @@ fn file_in_the_way_of_socket_is_named_with_owner() {
     );
     let message = haul_channel::Listener::bind(&link).map(drop).unwrap_err().to_string();
     assert!(message.contains("a symbolic link to"), "{message}");
-    // A process holds the socket, and one has locked the folder of an abandoned socket.
+    // One process holds the socket, and another one has locked the folder of an abandoned socket.
     let socket = folder.path().join("socket");
     let held = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     assert!(vhost(&socket).contains("another process has it"));

@@ -1,4 +1,4 @@
-//! The client of DPDK's telemetry against well-behaved programs and others.
+//! The client of DPDK's telemetry against well-behaved programs and hostile ones.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -207,7 +207,7 @@ fn find_selects_program_by_prefix_or_process() {
     ));
 }
 
-/// Silent programs are asked at once, and one that answers is found among them.
+/// Silent programs are asked at once, and the client finds the program among them that answers.
 #[test]
 fn silent_programs_share_one_deadline() {
     const SILENT: usize = 40;
@@ -234,7 +234,7 @@ fn silent_programs_share_one_deadline() {
     served.join().unwrap();
 }
 
-/// Sends a packet with a descriptor, of which the sender keeps no copy.
+/// Sends a packet with a descriptor; the sender keeps no copy of the descriptor.
 fn hand_over(socket: &OwnedFd, packet: &[u8], file: OwnedFd) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -120,8 +120,8 @@ fn next_back_end_resumes_where_previous_one_died() {
         let (mut sent, mut came, mut room_id, mut filled) = (0_u16, 0, 0_u16, 0_u16);
         for life in 0..60_u16 {
             let mut victim = Victim::new();
-            // Some packets wait already. Some of them are in chains, whose later descriptors only
-            // haul marks.
+            // Some packets wait already. Some of these packets are in chains; only haul marks the
+            // later descriptors of a chain.
             for _ in 0..life * 7 % 23 {
                 let [whole] = packet(&guest.front, sent as u8);
                 let first = descriptor(whole.address, 20, NEXT);

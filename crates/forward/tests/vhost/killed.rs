@@ -69,9 +69,9 @@ impl Drop for BackEnd {
 /// chains.
 struct Line {
     ring: u64,
-    /// Whether chains are made available all at once, the last one first. In the middle of that,
-    /// the content of the ring shows no location, so a back end without a record gets a driver that
-    /// makes them available one by one.
+    /// Whether chains are made available all at once, the last one first. Before all of these
+    /// chains are available, the content of the ring shows no location, so a back end without a
+    /// record gets a driver that makes chains available one by one.
     at_once: bool,
     given: u64,
     back: u64,

@@ -55,9 +55,10 @@ struct Chain {
 /// used descriptors.
 struct Line {
     ring: u64,
-    /// Whether a whole ring is made available at once, its last descriptor first. In the middle of
-    /// that, the content of the ring shows no location, so a back end without a record gets a
-    /// driver that makes chains available one by one and leaves a descriptor free.
+    /// Whether a whole ring is made available at once, its last descriptor first. Before all of
+    /// these descriptors are available, the content of the ring shows no location, so a back end
+    /// without a record gets a driver that makes chains available one by one and leaves a
+    /// descriptor free.
     at_once: bool,
     given: u64,
     back: u64,

@@ -9,7 +9,7 @@
 //! - `stopping`: rings that are stopped, and rings that are enabled early;
 //! - `killed`: a back end's process that is killed under load;
 //! - `killed_chains`: a killed back end whose chains have several descriptors;
-//! - `pairs`: queue pairs of which the guest enables some;
+//! - `pairs`: queue pairs, of which the guest enables only some;
 //! - `random`: random rings and messages;
 //! - `silent`: silent peers;
 //! - `closing`: descriptors whose close takes long;

@@ -149,8 +149,8 @@ fn best_by_size_is_reported_in_ranges() {
     assert!(fastest.text.contains("near up to 4 KiB and far above"), "{}", fastest.text);
 }
 
-/// By medians of different rounds haul takes twice as long. Round by round it takes a tenth longer,
-/// which is below the noise floor.
+/// By the medians of different rounds, haul takes twice as long. Round by round it takes a tenth
+/// longer, which is below the noise floor.
 #[test]
 fn difference_hidden_by_noise_is_not_called_worse() {
     let compared = |subject: &str, time: f64, ratio: f64, floor: f64| -> Line {
@@ -181,7 +181,7 @@ fn inlined_haul_and_haul_called_through_c_are_separate_subjects() {
     if let Line::Record(record) = &mut inlined {
         *record = record.clone().with("call", "inline");
     }
-    // The two are neither averaged nor counted together.
+    // The two kinds of records are neither averaged nor counted together.
     let both = findings(&[called.clone(), inlined.clone()]);
     assert!(both[0].text.contains("saves 10%"), "{}", both[0].text);
     only(&both, "in none of 1 comparison");

@@ -152,7 +152,7 @@ fn transfers_are_compared_only_with_the_best_other_transfer() {
     assert_eq!((rows[0].text.as_str(), rows[0].tone), (text, Tone::Worse));
     assert_eq!(rows[1].text, "1.00 GB/s at 64 B, 2.0 times as fast as pipe");
     assert_eq!(rows[1].tone, Tone::Better);
-    // No mechanism of haul's is better there.
+    // None of haul's mechanisms is better at these sizes.
     assert_eq!(rows[0].action, "mpi at these sizes");
 }
 

@@ -93,7 +93,7 @@ fn a_parameter_each(record: &mut Record, number: u64) {
     record.parameters.insert(format!("own{number}"), number.into());
 }
 
-/// With a column for each name these records made a page of 173 MB.
+/// With a column for each name, these records made a page of 173 MB.
 #[test]
 fn columns_are_limited_for_many_parameter_names() {
     let page = page_of("names", &many(3000, a_parameter_each));
@@ -128,7 +128,7 @@ fn page_time_grows_less_than_quadratically_with_records() {
             assert!(html(&lines).ends_with("</html>\n"));
             start.elapsed().as_secs_f64()
         };
-        // Other work on the machine may disturb one of the two.
+        // Other work on the machine may disturb one of the two measurements.
         let is_fair = |_| seconds(4000) / seconds(500) < 24.0;
         assert!((0..5).any(is_fair), "{what}: eight times the records took 24 times as long");
     }

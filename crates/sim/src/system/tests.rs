@@ -133,8 +133,8 @@ fn streamed_gb_per_s(channels: u32, mshrs: u32) -> f64 {
 fn stream_reaches_the_bandwidth_of_its_channels() {
     assert_near("one channel, GB/s", streamed_gb_per_s(1, 16), 3.2, 2.0);
     assert_near("two channels, GB/s", streamed_gb_per_s(2, 32), 6.4, 3.0);
-    // Eight lines under way for 95 ns each limit it before the channels do; row hits shorten that
-    // time.
+    // Eight lines under way for 95 ns each limit the bandwidth before the channels do; row hits
+    // shorten that time.
     let bound = 8.0 * 64.0 / 95.0;
     let found = streamed_gb_per_s(2, 8);
     eprintln!("two channels, 8 MSHRs: {found:.2} GB/s, {bound:.2} if each line took 95 ns");

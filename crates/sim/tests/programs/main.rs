@@ -209,7 +209,7 @@ fn repeated_runs_are_identical() {
     }
 }
 
-/// A memory system whose pending copy table is never consulted.
+/// A memory system that never consults its pending copy table.
 struct Careless(MemorySystem);
 
 impl MemoryPort for Careless {

@@ -1,6 +1,6 @@
 //! Checks whether copies, loads and stores reached memory in an order that the program allows.
-//! Values cannot show that, because they are computed in order; the traces of pipeline and memory
-//! can.
+//! Values cannot show this order, because they are computed in program order; the traces of
+//! pipeline and memory can.
 
 use haul_sim::Cycle;
 use haul_sim::core::trace::{PipelineTrace, Row};
@@ -12,7 +12,7 @@ struct Copied<'a> {
     row: &'a Row,
     /// Its index among the rows.
     place: usize,
-    /// When its last byte was in memory and all caches had been informed.
+    /// The cycle in which the copy's last byte was in memory and all caches had been informed.
     complete: Cycle,
 }
 

@@ -58,7 +58,8 @@ pub(crate) fn wrong_values(
     found
 }
 
-/// The loads and stores with their values, from the interpreter, and the machine at the end.
+/// The loads and stores with their values, from the interpreter, and the machine at the program's
+/// end.
 fn of_processor(image: &Image, rows: &[&Row]) -> (Vec<(Cycle, u32, Event)>, Interpreter) {
     let mut machine = Interpreter::new(image, &[], Traffic::default()).expect("no traffic");
     let mut events = Vec::new();
@@ -111,8 +112,8 @@ fn pieces(rows: &[&Row]) -> Vec<Piece> {
     pieces
 }
 
-/// The reads and writes of engines. Those of one copy and one line belong to the pieces that need
-/// the line, in order.
+/// The reads and writes of engines. The accesses of one copy to one line belong to the pieces
+/// that need the line, in order.
 fn of_engines(pieces: &[Piece], line_bytes: u64, memory: &Trace) -> Vec<(Cycle, u32, Event)> {
     let mut transactions: HashMap<(What, u32, u64), Vec<&Transaction>> = HashMap::new();
     for transaction in memory.transactions.iter().rev() {

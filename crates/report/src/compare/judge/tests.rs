@@ -134,8 +134,9 @@ impl Draw {
 
     /// A run of several figures, modelled on 80 runs under load on Zen 4: the machine is up to 3%
     /// faster or slower; each figure varies by half a percent; and one figure in six belongs to
-    /// code whose time jumps by a fifth in one run of six. A run's own interval is five times
-    /// narrower than that. `longer` is the factor that a change adds to the time.
+    /// code whose time jumps by a fifth in one run of six. The interval that a run reports is
+    /// five times narrower than the variation between runs. `longer` is the factor that a change
+    /// adds to the time.
     fn run(&mut self, longer: impl Fn(usize) -> f64) -> Vec<Record> {
         let machine = 1.0 + 0.03 * self.normal();
         (0..FIGURES)
