@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn send() -> Result<(), Box<dyn Error>> {
     let (ours, theirs) = channel::pair()?;
-    // The other process gets its end as standard input.
+    // The other process gets its end of the channel as standard input.
     let mut command = Command::new(env::current_exe()?);
     let mut receiver = command.arg("receive").stdin(Stdio::from(theirs)).spawn()?;
 

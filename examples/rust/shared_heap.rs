@@ -1,4 +1,5 @@
-//! A heap that two processes share: one writes to a block, the other reads it in place.
+//! A heap that two processes share: one process writes to a block, and the other reads the block
+//! in place.
 
 use std::error::Error;
 use std::ptr::NonNull;

@@ -24,7 +24,7 @@ impl Isa {
     pub const ALL: [Self; 6] =
         [Self::Scalar, Self::Sse2, Self::Avx2, Self::Avx512vl, Self::Avx512, Self::Neon];
 
-    /// Whether this processor and its operating system support it.
+    /// Whether this processor and its operating system support this instruction set.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {

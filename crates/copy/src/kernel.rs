@@ -37,7 +37,7 @@ impl<F: Copy> Kernel<F> {
         self.name
     }
 
-    /// A description of one line.
+    /// A one-line description.
     #[must_use]
     pub fn summary(&self) -> &'static str {
         self.summary
@@ -52,7 +52,8 @@ impl<F: Copy> Kernel<F> {
     /// Whether this processor can run it.
     #[must_use]
     pub fn is_available(&self) -> bool {
-        // Masks need an instruction of BMI2 besides AVX-512, and a hypervisor may hide BMI2.
+        // In addition to AVX-512, masks need an instruction of BMI2, and a hypervisor may hide
+        // BMI2.
         self.isa.is_available() && (self.name != "masks" || crate::cpu::has_masks())
     }
 
@@ -65,7 +66,8 @@ impl<F: Copy> Kernel<F> {
     /// The function, on any processor.
     ///
     /// # Safety
-    /// The caller must run it on a processor, or under an emulator, that has [`Kernel::isa`].
+    /// The caller must run the function on a processor, or under an emulator, that has
+    /// [`Kernel::isa`].
     #[must_use]
     pub unsafe fn function_unchecked(&self) -> F {
         self.function

@@ -39,8 +39,8 @@
 //!   processor;
 //! - [`kernel`]: every kernel by name, for benchmarks and tests;
 //! - `dispatch`: the choice of a kernel for each call;
-//! - `raw`: the functions over pointers, re-exported here;
-//! - [`c`]: those in C's calling convention;
+//! - `raw`: the functions that take pointers, re-exported here;
+//! - [`c`]: the same functions in C's calling convention;
 //! - `safe`: the functions over slices, re-exported here.
 #![no_std]
 #![no_builtins]
@@ -84,7 +84,8 @@ struct Readme;
 
 /// Programs that must not compile. Each fails for the stated reason alone.
 ///
-/// A caller must not change a kernel's instruction set, because it decides whether the kernel runs:
+/// A caller must not change a kernel's instruction set, because the instruction set decides
+/// whether the kernel runs:
 ///
 /// ```compile_fail,E0616
 /// let mut kernel = haul_copy::kernel::copies()[0];

@@ -1,4 +1,5 @@
-//! Values that hide their origin from the compiler, used where its optimization would be slower.
+//! Values that hide their origin from the compiler, for code that the compiler's optimization
+//! would make slower.
 
 /// Returns `target` without the compiler knowing that the value is unchanged. Otherwise the
 /// compiler would turn a jump to a function that returns its argument into a call, to reuse a

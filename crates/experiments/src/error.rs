@@ -315,7 +315,7 @@ pub enum Error {
         size: Bytes,
         /// Its alignment.
         align: Bytes,
-        /// The number of operations before it.
+        /// The number of operations before the failed one.
         operations: usize,
         /// The heap's error.
         reason: haul_heap::AllocError,

@@ -18,8 +18,9 @@ pub const PAUSE: Duration = Duration::from_millis(10);
 /// ready before it is needed, gives idle memory back, and reaps dead processes. No request waits
 /// for this work.
 ///
-/// A child of fork has the heap but not the thread, and must start its own. Dropping this value in
-/// the child ends no thread, and never drops the `heap` argument of [`Housekeeper::start`].
+/// A child of fork has the heap but not the thread, and must start another housekeeper. Dropping
+/// this value in the child ends no thread, and never drops the `heap` argument of
+/// [`Housekeeper::start`].
 ///
 /// ```
 /// use haul::heap::{Heap, Housekeeper, PAUSE, Request};
@@ -61,7 +62,7 @@ impl Housekeeper {
     /// one before.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The system cannot start a thread.
     pub fn start<H>(heap: H, pause: Duration) -> io::Result<Self>
     where
         H: Deref<Target = Heap> + Send + 'static,

@@ -31,7 +31,7 @@
 //! From the bottom up:
 //!
 //! - `housekeeper`: the thread that maintains a heap;
-//! - [`heap`]: the heap, with that thread.
+//! - [`heap`]: the heap, with its housekeeper.
 
 mod housekeeper;
 
@@ -56,10 +56,10 @@ pub mod heap {
 /// Applies the choices and thresholds of `haul.toml`, which `haul copy tune` and
 /// `haul channel tune` measured on this machine, if there is one.
 ///
-/// Takes effect once per process, for any number of calls and threads. With an invalid file, or one
-/// for another machine, the defaults apply, with exactly one line on standard error.
-/// It never fails and never blocks on the file, and concurrent copies of other threads stay
-/// correct.
+/// Takes effect once per process, for any number of calls and threads. If the file is invalid or
+/// was measured on another machine, the defaults apply, and exactly one line on standard error
+/// says so. The call never fails and never blocks on the file, and concurrent copies of other
+/// threads stay correct.
 ///
 /// Costs a few system calls without a file, and some 60 more with one (to identify the machine).
 ///

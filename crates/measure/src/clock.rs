@@ -1,7 +1,7 @@
 //! The finest clock of the machine, and its precision.
 //!
 //! On x86-64 with an invariant time-stamp counter (CPUID 8000_0007h EDX bit 8), the clock is that
-//! counter, fenced on both sides and scaled against CLOCK_MONOTONIC_RAW. Elsewhere it is
+//! counter, fenced on both sides and scaled against CLOCK_MONOTONIC_RAW. Elsewhere, the clock is
 //! CLOCK_MONOTONIC_RAW itself.
 
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use crate::sys;
 /// 10^-5; ratios do not depend on it.
 const CALIBRATION_NS: u64 = 20_000_000;
 
-/// A clock. [`Clock::get`] returns the machine's best.
+/// A clock. [`Clock::get`] returns the machine's best clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     kind: ClockKind,

@@ -228,7 +228,7 @@ impl<C: Clone, T> Shared<C, T> {
 }
 
 impl<C, T> Shared<C, T> {
-    /// Gives the command with this number; `None` ends the workers.
+    /// Gives the workers the command with this number; `None` ends them.
     fn give(&self, command: Option<C>, number: usize) {
         let mut place = lock(&self.command);
         *place = command;

@@ -142,8 +142,8 @@ impl Drop for Region {
     }
 }
 
-/// Memory that is available without swapping, in bytes, with some left for others; `u64::MAX` if
-/// the machine does not report it.
+/// Memory that a measurement may use without swapping, in bytes, less a reserve for other
+/// processes; `u64::MAX` if the machine does not report it.
 #[must_use]
 pub fn available_bytes(machine: &Sys) -> u64 {
     let available = machine.memory_available_bytes();

@@ -1,5 +1,5 @@
-//! Passes signals on to a thread, which may call any function, unlike a handler. They are the
-//! signals that ask a program to end.
+//! Passes the signals that ask a program to end on to a thread. Unlike a signal handler, the
+//! thread may call any function.
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -22,8 +22,9 @@ const STACK_BYTES: usize = 256 << 10;
 static INPUT: AtomicI32 = AtomicI32::new(-1);
 
 /// Calls `notify` with the number of each of [`ENDING`] that arrives from now on, on a thread
-/// that lasts as long as the process. It may be called once in a process. A SIGHUP that is ignored
-/// stays ignored, as `nohup` requires. A child process has the kernel's default handling.
+/// that lasts as long as the process. A process may call this function only once. A SIGHUP that
+/// is ignored stays ignored, as `nohup` requires. A child process has the kernel's default
+/// handling.
 ///
 /// # Errors
 /// The system cannot provide a pipe, a thread or a handler.

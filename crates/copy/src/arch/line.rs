@@ -6,8 +6,8 @@ pub(crate) const LINE: usize = 64;
 
 /// 64 bytes in one, two, four or eight registers.
 ///
-/// The unit is the line, not the register, so that one algorithm serves registers of 8 to 64 bytes.
-/// Instruction sets differ in the number of instructions that a line takes.
+/// The unit is the line, not the register, so that one algorithm serves registers of 8 to 64
+/// bytes. Instruction sets differ in the number of instructions that a line needs.
 ///
 /// # Safety of every method
 /// The pointer must be valid for [`LINE`] bytes in the direction of the access, and the processor

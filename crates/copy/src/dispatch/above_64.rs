@@ -60,8 +60,8 @@ macro_rules! fill_above_64 {
 /// The copy and the fill above 64 bytes of one instruction set, and the choice of a method for long
 /// ones.
 ///
-/// The choice of a method is a function of its own: it needs a frame, which would slow down short
-/// copies.
+/// A separate function chooses the method, because the choice needs a frame, which would slow
+/// down short copies.
 macro_rules! above_64 {
     (
         $(#[$features:meta])? $line:ty,

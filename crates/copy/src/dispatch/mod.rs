@@ -138,8 +138,8 @@ jumps! {
 }
 
 /// Handles the first call and the instruction sets that few processors are limited to. It is a
-/// function of its own, because the compiler would make a table and an indirect jump of more than
-/// two cases.
+/// separate function, because the compiler would turn more than two cases into a table and an
+/// indirect jump.
 #[inline(never)]
 unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, and the chosen instruction set is available.
@@ -167,8 +167,8 @@ unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: 
 }
 
 /// Handles the first call and the instruction sets that few processors are limited to. It is a
-/// function of its own, because the compiler would make a table and an indirect jump of more than
-/// two cases.
+/// separate function, because the compiler would turn more than two cases into a table and an
+/// indirect jump.
 #[inline(never)]
 unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, and the chosen instruction set is available.

@@ -105,8 +105,8 @@ impl Policy {
         Self::for_processor(cpu::facts()).within(Isa::is_available)
     }
 
-    /// This policy with the widest available instruction set that is at most its own. [`Facts`]
-    /// name only the widest instruction set, and a hypervisor may hide one below it.
+    /// This policy with the widest available instruction set that is not wider than the policy's.
+    /// [`Facts`] name only the widest instruction set, and a hypervisor may hide a narrower one.
     fn within(self, is_there: impl Fn(Isa) -> bool) -> Self {
         let fits = |isa: &Isa| *isa <= self.isa && is_there(*isa);
         Self { isa: Isa::ALL.into_iter().rfind(fits).unwrap_or(Isa::Scalar), ..self }
@@ -148,8 +148,9 @@ impl Policy {
     /// comes from one of them.
     pub fn install(self) -> Lacking {
         let clamped = self.clamped();
-        // Thresholds first, because a copy that sees the choice should see the thresholds too. If
-        // relaxed accesses are reordered so that it does not, the copy uses a slower method once.
+        // The thresholds are written first, because a copy that reads a new choice should also
+        // read the new thresholds. If relaxed accesses are reordered so that it reads old
+        // thresholds, the copy uses a slower method once.
         clamped.thresholds.install();
         STRINGS.store(clamped.strings_number(), Ordering::Relaxed);
         CHOSEN.store(clamped.chosen_number(), Ordering::SeqCst);
@@ -236,7 +237,7 @@ impl Policy {
     fn install_choices_where_unset(self) {
         for (atomic, number) in [(&STRINGS, self.strings_number()), (&CHOSEN, self.chosen_number())]
         {
-            // A choice that another thread has installed meanwhile stays.
+            // This keeps a choice that another thread has installed meanwhile.
             let _ = atomic.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
         }
         publish_to_callers();
@@ -324,8 +325,8 @@ impl Thresholds {
     }
 }
 
-/// Ensures that a policy is in force. Threads that call it at the same time get the same policy. It
-/// is a function of its own to keep the compare-exchanges out of the copies.
+/// Ensures that a policy is in force. Threads that call it at the same time get the same policy.
+/// It is a separate function, which keeps the compare-exchanges out of the copies.
 #[cold]
 #[inline(never)]
 pub(crate) fn ensure() {

@@ -1,9 +1,9 @@
 //! The default policies: one row for each microarchitecture.
 //!
-//! A row follows a record, or reasoning from a related microarchitecture; its `source` says which.
-//! A processor without a row gets a policy that follows from its features: the widest instruction
-//! set that does not lower the clock, and string instructions if the processor announces them as
-//! fast, as in the C library.
+//! A row is based on a record, or on reasoning from a related microarchitecture; its `source`
+//! says which. A processor without a row gets a policy that follows from its features: the widest
+//! instruction set that does not lower the clock, and string instructions if the processor
+//! announces them as fast, as in the C library.
 
 use super::{Policy, Small, Strings};
 use crate::cpu::{self, Facts, Isa, Vendor};
@@ -29,8 +29,8 @@ impl Row {
     }
 }
 
-/// The choices of a row. Those that follow from the size of the last-level cache are the same for
-/// all rows.
+/// The choices of a row. The choices that follow from the size of the last-level cache are the
+/// same for all rows.
 #[derive(Clone, Copy)]
 struct Choices {
     small: Small,
@@ -62,9 +62,10 @@ const AVX2_PIECES: Choices = Choices {
     paged: false,
 };
 
-/// For Zen 5. `rep movsb` overtakes registers where both buffers fill L1 (48 KiB) at 24 KiB each,
-/// at any alignment; beyond the caches it takes as long as a streamed copy, or up to 7% less. `rep
-/// stosb` overtakes registers at the size of L2, 1 MiB (`bench/record/2026-11-25-zen5-2cpu-copy`).
+/// For Zen 5. `rep movsb` becomes faster than registers at 24 KiB, where both buffers together
+/// fill L1 (48 KiB), at any alignment; beyond the caches it takes as long as a streamed copy, or
+/// up to 7% less. `rep stosb` becomes faster than registers at the size of L2, 1 MiB
+/// (`bench/record/2026-11-25-zen5-2cpu-copy`).
 const ZEN_5: Choices = Choices {
     small: Small::Masks,
     isa: Isa::Avx512vl,
@@ -75,8 +76,8 @@ const ZEN_5: Choices = Choices {
     paged: false,
 };
 
-/// For Intel processors with ERMS and without FSRM: strings are not fast at short sizes. On Cascade
-/// Lake, `rep movsb` overtakes registers at 8 KiB, and `rep stosb` at 4 KiB
+/// For Intel processors with ERMS and without FSRM: strings are not fast at short sizes. On
+/// Cascade Lake, `rep movsb` becomes faster than registers at 8 KiB, and `rep stosb` at 4 KiB
 /// (`bench/record/2026-11-23-cascade-lake-2cpu-copy`).
 const INTEL_ERMS: Choices = Choices {
     small: Small::Pieces,
@@ -107,7 +108,7 @@ const ROWS: &[Row] = &[
         family: 0x17,
         models: &[0x00..=0xff],
         choices: AVX2_PIECES,
-        source: "reasoned: as Zen 4, whose loops by AVX2 they share",
+        source: "reasoned: like Zen 4, whose AVX2 loops they share",
     },
     Row {
         name: "Zen 3",
@@ -115,7 +116,7 @@ const ROWS: &[Row] = &[
         family: 0x19,
         models: &[0x00..=0x0f, 0x20..=0x5f],
         choices: AVX2_PIECES,
-        source: "reasoned: as Zen 4, with which it shares the bad cases of rep movsb",
+        source: "reasoned: like Zen 4, with which it shares the slow cases of rep movsb",
     },
     Row {
         name: "Zen 4",
@@ -219,8 +220,8 @@ fn thresholds(facts: &Facts, choices: &Choices) -> Thresholds {
     // Source and target share the cache.
     thresholds.stream_copy_min = cache / 2;
     // A fill has no source that the target could displace, and a fill of the size of the cache is
-    // still faster with plain stores: 32 MiB takes 3 to 17% less than streamed, in five runs on Zen
-    // 4, which has a cache of 32 MiB.
+    // still faster with plain stores: with plain stores, 32 MiB takes 3 to 17% less time than
+    // with streaming stores, in five runs on Zen 4, which has a cache of 32 MiB.
     thresholds.stream_fill_min = cache * 2;
     if choices.paged {
         thresholds.paged_copy_min = thresholds.stream_copy_min;

@@ -5,8 +5,8 @@
 //!
 //! Most calls of memcpy are short, and their sizes look random to a branch predictor: in a large
 //! fleet, 63.5% of the calls move at most 16 bytes. A mispredicted branch costs 10 to 20 cycles
-//! there, and an unnecessary store costs one cycle. So the code computes addresses from the size
-//! instead of branching on it. The shape that is called is [`copy`] and [`fill`]:
+//! there, and an unnecessary store costs one cycle. The code therefore computes addresses from
+//! the size and does not branch on it. The shape that is called is [`copy`] and [`fill`]:
 //!
 //! ```text
 //! n <= 3:   1 byte at n-1, 2 at 0            to a scratch where n has no room for them
@@ -29,9 +29,9 @@
 //!
 //! # What was tried
 //!
-//! The figures are times over libc's (glibc 2.36, Zen 4) on a fleet's distributions or on sizes
-//! drawn from a class; `bench/record/2026-11-22-zen4-2cpu-copy` has the tables. The shape that is
-//! called:
+//! The figures are times divided by libc's (glibc 2.36, Zen 4), for a fleet's distributions or on
+//! sizes drawn from a class; `bench/record/2026-11-22-zen4-2cpu-copy` has the tables. The shape
+//! that is called:
 //!
 //! - seven stores for 0 to 16 bytes, without a branch: L1 0.50 instead of 0.59, LLC 2.1 instead of
 //!   1.00;

@@ -57,16 +57,16 @@ pub(crate) static IN_FORCE: InForce = InForce::new();
 
 /// Thresholds that all threads read and any thread may replace.
 ///
-/// Each value is read on its own, with relaxed ordering: a copy that sees some old and some new
+/// Each value is read separately, with relaxed ordering: a copy that sees some old and some new
 /// values may use a slower method, but never copies wrongly. The value 0 means "not set yet"; no
 /// clamped threshold is 0. [`InForce::install`] writes a value unconditionally; a default is
-/// written by a compare-exchange that only replaces 0. Installed values therefore persist even if a
-/// thread that determines the defaults finishes later: determining them takes tens of microseconds
-/// under a hypervisor that traps `cpuid`.
+/// written by a compare-exchange that only replaces 0. Installed values therefore persist even if
+/// a thread that determines the defaults finishes later: determining them takes tens of
+/// microseconds under a hypervisor that traps `cpuid`.
 pub(crate) struct InForce {
     values: [AtomicUsize; Thresholds::NAMES.len()],
-    /// Copies of this size and more may use a method other than registers. For smaller ones, no
-    /// other value is read. This value may be a moment older than the others.
+    /// Copies of this size and more may use a method other than registers. A smaller copy reads
+    /// no other value. This value may be a moment older than the others.
     copy_lookup: AtomicUsize,
     /// Like `copy_lookup`, for fills.
     fill_lookup: AtomicUsize,
@@ -98,7 +98,7 @@ impl InForce {
 
     fn install_where_unset(&self, defaults: Thresholds) {
         for (atomic, value) in self.atomics(defaults) {
-            // A value that another thread has installed meanwhile stays.
+            // This keeps a value that another thread has installed meanwhile.
             let _ = atomic.compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -237,7 +237,7 @@ pub(crate) fn fills_by_registers(length: usize) -> bool {
     length < IN_FORCE.fill_lookup.load(Ordering::Relaxed)
 }
 
-/// Whether there is a size whose copies use `rep movsb`.
+/// Whether copies of some size use `rep movsb`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn uses_strings() -> bool {
     IN_FORCE.value(0) != NEVER

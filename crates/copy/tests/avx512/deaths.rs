@@ -11,7 +11,7 @@ use crate::support::guarded::Guarded;
 /// The environment variable that names the error on which the child must die.
 const TASK: &str = "HAUL_TEST_DEATH";
 
-/// Runs `child_of_the_tests_below` in a process of its own.
+/// Runs `child_of_the_tests_below` in a separate process.
 fn child(task: &str) -> Option<Output> {
     if Isa::Avx512.is_available() || !has_avx512() {
         return None;

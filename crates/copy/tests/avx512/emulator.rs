@@ -260,7 +260,7 @@ fn address(
         address = address.wrapping_add(index.wrapping_mul(instruction.memory_index_scale().into()));
     }
     if aligned && !address.is_multiple_of(width as u64) {
-        return Err(format!("{address:#x} is no multiple of {width}"));
+        return Err(format!("{address:#x} is not a multiple of {width}"));
     }
     Ok(core::ptr::with_exposed_provenance_mut(address as usize))
 }

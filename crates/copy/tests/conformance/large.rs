@@ -3,7 +3,7 @@
 //! # Idea
 //!
 //! Neither source nor target needs that much memory: most of each maps the same 16 MiB again and
-//! again. Only the windows that are checked have memory of their own: the start, the end, and both
+//! again. Only the windows that are checked have separate memory: the start, the end, and both
 //! sides of 2 GiB and 4 GiB.
 
 use core::slice;
@@ -20,7 +20,7 @@ const CHUNK: usize = 16 << 20;
 /// sides.
 const CHUNKS: usize = 4 * GIB / CHUNK + 3;
 
-/// Chunks that have memory of their own.
+/// Chunks with separate memory.
 const WINDOWS: [usize; 6] =
     [0, 2 * GIB / CHUNK - 1, 2 * GIB / CHUNK, 4 * GIB / CHUNK - 1, 4 * GIB / CHUNK, CHUNKS - 1];
 
@@ -48,7 +48,7 @@ impl Folded {
         assert_eq!(unsafe { libc::ftruncate(file, held as libc::off_t) }, 0);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let bytes = Self::BYTES + 2 * CHUNK;
-        // SAFETY: a new mapping where the system likes it.
+        // SAFETY: a new mapping at an address that the system chooses.
         let reserved =
             unsafe { libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
         assert_ne!(reserved, libc::MAP_FAILED, "reserving {bytes} bytes of address space");
@@ -83,7 +83,7 @@ impl Folded {
         unsafe { slice::from_raw_parts(self.start().add(first), length) }
     }
 
-    /// Every chunk with memory of its own, the shared one included, as a slice.
+    /// Every chunk with separate memory, and the shared one, as slices.
     fn for_each_chunk(&mut self, mut action: impl FnMut(usize, &mut [u8])) {
         for chunk in WINDOWS.into_iter().chain([SHARED]) {
             let start = self.start().wrapping_add(chunk * CHUNK);

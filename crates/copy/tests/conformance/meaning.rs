@@ -36,7 +36,7 @@ fn check_owner<const WORDS: usize>(copier: &Copier) {
     assert_eq!(twin.more, core::array::from_fn(|index| index), "{}", copier.name);
 }
 
-/// All copiers but the one over slices, because a slice of bytes must not hold pointers or
+/// All copiers except the one for slices, because a slice of bytes must not hold pointers or
 /// uninitialized bytes.
 fn raw_copiers() -> impl Iterator<Item = Copier> {
     copiers().into_iter().filter(|copier| copier.name != "copy")

@@ -20,7 +20,7 @@ fn references(object: &Path) -> Vec<String> {
     };
     assert_eq!(file.architecture(), wanted, "compiled for another machine than the test");
     let mut references = Vec::new();
-    // Each function has a section of its own, whose name contains the function's.
+    // Each function has a separate section, whose name contains the name of the function.
     let sections =
         file.sections().filter(|section| section.name().is_ok_and(|n| n.starts_with(".text")));
     for section in sections {

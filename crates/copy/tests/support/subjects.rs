@@ -11,7 +11,7 @@ pub(crate) struct Copier {
     pub(crate) call: CopyFn,
     /// Whether source and target may overlap. Rust's slices cannot.
     pub(crate) may_overlap: bool,
-    /// Whether it only calls code that is tested under another name.
+    /// Whether this function only calls code that is tested under another name.
     pub(crate) is_alias: bool,
 }
 

@@ -20,11 +20,11 @@ const SAMPLE_BYTES_BUSY: usize = 16 << 20;
 /// The largest number of messages per sample.
 const MESSAGES_MAX: usize = 1024;
 
-/// `MESSAGES_MAX` with a busy processor. A transport that polls then waits for a time slice at
-/// each message.
+/// `MESSAGES_MAX` with a busy processor. With a busy processor, a transport that polls waits for
+/// a time slice at each message.
 const MESSAGES_MAX_BUSY: usize = 64;
 
-/// The largest number of round trips per sample. Each takes a microsecond or more.
+/// The largest number of round trips per sample. Each round trip takes a microsecond or more.
 const ECHOES_MAX: usize = 256;
 
 /// The largest message whose latency is measured.
@@ -42,7 +42,7 @@ const SEALED_BYTES_MIN: usize = 64 << 10;
 pub enum Target {
     /// Used before.
     Warm,
-    /// New, so that its page faults are part of the transfer.
+    /// New memory, whose page faults are part of the transfer.
     Cold,
 }
 
@@ -73,8 +73,8 @@ pub struct Bench {
     /// The longest time of an attempt.
     pub budget: Duration,
     /// The largest number of attempts. An attempt that the hypervisor or another program disturbs
-    /// is repeated, because a disturbance costs two processes that wait for each other more than
-    /// one process. The last attempt counts.
+    /// is repeated, because a disturbance delays two processes that wait for each other more than
+    /// it delays a single process. The last attempt counts.
     pub tries: u32,
     /// The seed of the content and of the orders.
     pub seed: u64,

@@ -36,17 +36,18 @@ pub fn is_one(name: &str) -> bool {
 pub struct Chosen<'a> {
     /// The table for `haul.toml`. It is empty if no record is reliable.
     pub table: ChannelTable,
-    /// The records that its entries follow from.
+    /// The records from which the entries follow.
     pub evidence: Vec<&'a Record>,
     /// Sizes in bytes without an entry in the table: first those with both processors free, then
     /// those with one busy. Either the hypervisor disturbed their records (see
     /// [`Record::is_disturbed`]), or other programs ran at the same time (see
-    /// [`Record::is_beside_others`]). A disturbance costs two processes more than one.
+    /// [`Record::is_beside_others`]). A disturbance delays two processes that wait for each other
+    /// more than it delays a single process.
     pub disturbed: [BTreeSet<u64>; 2],
 }
 
-/// The table from the records to warm targets, with both processors free and, if it was measured,
-/// with one busy.
+/// The table from the records of transfers to warm targets, with both processors free and, if it
+/// was measured, with one busy.
 #[must_use]
 pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Chosen<'a> {
     let records: Vec<&Record> = records.filter(|record| is_warm_throughput(record)).collect();
@@ -157,11 +158,11 @@ mod tests {
             record("haul:double", 1 << 20, 0, 9.0),
             record("haul:staged", 1 << 20, 0, 2.0),
             record("haul:ring", 1 << 24, 0, 8.8),
-            // Not fast enough to replace another mechanism.
+            // `double` is not faster by enough to replace another mechanism.
             record("haul:double", 1 << 24, 0, 8.6),
             record("haul:ring", 1 << 20, 1, 2.0),
             record("haul:pull", 1 << 20, 1, 4.0),
-            // haul never chooses these by size.
+            // haul never chooses `sealed` and `lease` by size.
             record("haul:sealed", 1 << 20, 0, 50.0),
             record("haul:lease", 1 << 20, 0, 20.0),
             record("haul:double", 4096, 0, 90.0).with("mechanism", "ring,fell-back"),

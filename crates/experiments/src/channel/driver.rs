@@ -19,7 +19,7 @@ use super::protocol::{Cost, Kind, Reply, Request, Side, Task};
 use super::transport::Transport;
 use crate::error::Error;
 
-/// Connects to the other end through the transport with this name. Both ends use the folder.
+/// Connects to the other end through the transport with this name. Both ends use the same folder.
 pub type Open<'a> = &'a dyn Fn(&str, Side, &Path) -> Result<Box<dyn Transport>, String>;
 
 /// Serves the run that listens at `control`, until it closes the conversation.
@@ -156,7 +156,7 @@ impl<'a> End<'a> {
         Ok(cost(start_ns, end_ns, before, after, extra_bytes, remark))
     }
 
-    /// The memory of this process beyond its buffers and beyond its memory at the start.
+    /// The memory of this process in addition to its buffers and to its memory at the start.
     fn grown_bytes(&self) -> u64 {
         let now = Sys::new().own_and_shared_bytes().unwrap_or(0);
         let regions = [&self.source, &self.target].into_iter().flatten();

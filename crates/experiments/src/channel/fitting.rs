@@ -8,7 +8,7 @@ use super::bench::{Bench, Subject, is_sealed};
 use super::protocol::Kind;
 use crate::error::Error;
 
-/// Source and target of the two ends, in samples.
+/// The memory for source and target at the two ends, in samples.
 const PAIR: u64 = 2;
 
 /// The subjects that can be measured, in the given order, and those that cannot, with the memory
@@ -65,7 +65,7 @@ fn extra_samples(subject: &Subject) -> u64 {
         "haul:staged" | "haul:lease" | "2014:memcpy" | "memcpy" | "2014:mymemcpy" => 1,
         // A builds the message once; B's view needs further pages for the bytes that B writes.
         name if is_sealed(name) => 2,
-        // iceoryx2 keeps samples in separate memory. Two of them wait at each end.
+        // iceoryx2 keeps samples in separate memory. Two samples wait at each end.
         "iceoryx2" => 4,
         _ => 0,
     }

@@ -31,9 +31,9 @@ impl Others {
     }
 }
 
-/// Computes that number from the processor times of all programs and of the run, at the start and
-/// now, in seconds. The kernel reads the two times at different moments, so one may be ahead of
-/// the other.
+/// Computes the average number of busy processors from the processor times of all programs and of
+/// the run, at the start and now, in seconds. The kernel reads the two times at different
+/// moments, so one may be ahead of the other.
 fn processors(before: (f64, f64), now: (f64, f64), elapsed: Duration) -> f64 {
     let of_others = (now.0 - before.0) - (now.1 - before.1);
     of_others.max(0.0) / elapsed.as_secs_f64()

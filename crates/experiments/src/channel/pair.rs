@@ -42,9 +42,9 @@ pub(super) struct Pair {
     a: End,
     b: End,
     printed: Printed,
-    /// Removed together with the ends.
+    /// The folder of the socket, which is removed together with the ends.
     _folder: Folder,
-    /// The version of the library that they drive.
+    /// The version of the library that the ends drive.
     pub(super) version: String,
 }
 
@@ -123,7 +123,7 @@ impl Pair {
         }
     }
 
-    /// Ends both, and adds their output to the reason.
+    /// Ends both processes, and adds their output to the reason.
     fn error(&mut self, attempt: &str, reason: String) -> Error {
         self.close();
         let reason = self.printed.with_output(reason);
@@ -159,8 +159,9 @@ impl End {
         }
     }
 
-    /// The other end's reason, followed by this end's if it has failed as well. For example, an
-    /// end without a free descriptor cannot listen, so the other end cannot connect.
+    /// The failure reason of the other end, followed by this end's reason if this end has failed
+    /// as well. For example, an end without a free descriptor cannot listen, so the other end
+    /// cannot connect.
     fn with_own_reason(&mut self, reason: String) -> String {
         let more = self.conversation.hear_within(OTHER_END_TIMEOUT).map(|line| line.parse());
         match more {

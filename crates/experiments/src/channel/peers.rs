@@ -63,7 +63,7 @@ impl Found {
 }
 
 impl Peer {
-    /// All of them, in the order of `--against`.
+    /// All peers, in the order of `--against`.
     pub const ALL: [Self; 7] = [
         Self::Ucx,
         Self::Mpi,
@@ -88,7 +88,7 @@ impl Peer {
         }
     }
 
-    /// Its subjects, by their names in records.
+    /// The peer's subjects, by their names in records.
     #[must_use]
     pub fn subjects(self) -> &'static [&'static str] {
         match self {
@@ -102,7 +102,8 @@ impl Peer {
         }
     }
 
-    /// Finds the programs that it needs, and compiles a driver in C, which takes half a second.
+    /// Finds the programs that the peer needs, and compiles a driver in C, which takes half a
+    /// second.
     ///
     /// # Errors
     /// [`Error::ChannelPeerMissing`], with the packages to install.
@@ -119,7 +120,7 @@ impl Peer {
     }
 }
 
-/// The command that builds the driver of iceoryx2: a crate of its own, outside haul's workspace.
+/// The command that builds the driver of iceoryx2: a separate crate, outside haul's workspace.
 const BUILD_ICEORYX2: &str = "build it in haul's tree (cargo build --release --manifest-path \
      peers/iceoryx2/Cargo.toml) and name it in HAUL_PEER_ICEORYX2";
 

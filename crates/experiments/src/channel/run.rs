@@ -33,8 +33,8 @@ const REPETITIONS_BEFORE: usize = 2;
 /// The longest time of a sample, unless a few messages take longer.
 const SAMPLE_MAX: Duration = Duration::from_millis(2);
 
-/// The smallest number of messages in a shortened sample. With that many, the ends wait for each
-/// other as they do in a long sample.
+/// The smallest number of messages in a shortened sample. With that many messages, the ends wait
+/// for each other as they do in a long sample.
 const MESSAGES_MIN: usize = 16;
 
 /// The number of processors of a transfer.
@@ -138,7 +138,8 @@ impl<'a> Run<'a> {
         Ok(Self { config, cpus, running, entrants, left_out, tries: 1, random })
     }
 
-    /// Repeats until the budget is spent. Returns false if it was stopped.
+    /// Takes samples of all subjects repeatedly until the budget is spent. Returns false if the
+    /// run was stopped.
     ///
     /// # Errors
     /// The baseline failed; all subjects have the samples of the repetitions before that.

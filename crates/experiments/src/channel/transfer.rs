@@ -23,13 +23,13 @@ use crate::error::Error;
 use crate::experiment::{Experiment, nanoseconds};
 use crate::remarks::Remarks;
 
-/// The time of a transfer beyond its rounds, per subject, for small and for larger messages. In
-/// this time, the ends connect and exchange a few samples in both directions.
+/// The time of a transfer in addition to its rounds, per subject, for small and for larger
+/// messages. In this time, the ends connect and exchange a few samples in both directions.
 const SUBJECT_OF_SMALL: Duration = Duration::from_millis(60);
 const SMALL_BYTES_MAX: usize = 16 << 10;
 const SUBJECT: Duration = Duration::from_millis(12);
 
-/// The time beyond the rounds, per subject and per byte of a message.
+/// The time in addition to the rounds, per subject and per byte of a message.
 const OVERHEAD_NS_PER_BYTE: f64 = 6.0;
 
 /// The ratio of transfer times with a busy processor to those without. A subject sometimes waits
@@ -138,7 +138,7 @@ fn once<'a>(config: &'a Bench, context: &mut Context<'_>) -> Result<Try<'a>, Err
 }
 
 impl Run<'_> {
-    /// Emits a record of each metric for each subject that has it.
+    /// Emits a record of each metric for each subject that has the metric.
     fn emit(&mut self, remarks: &Remarks, context: &mut Context<'_>) {
         let size = self.config.size as f64;
         let transfers = |entrant: &Entrant<'_>| entrant.transfers.clone();
@@ -156,7 +156,7 @@ impl Run<'_> {
         }
     }
 
-    /// Emits one metric of all subjects that have it, each against the baseline.
+    /// Emits one metric of all subjects that have the metric, each against the baseline.
     fn emit_one(
         &self,
         metric: &str,
@@ -242,7 +242,7 @@ fn has_table() -> bool {
 mod tests {
     use super::*;
 
-    /// Attempts of which the third is good.
+    /// Several attempts, the third of which is good.
     fn tried(tries: u32) -> Result<(u32, u32), ()> {
         let mut last = 0;
         let once = || {

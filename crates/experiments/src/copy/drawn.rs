@@ -48,7 +48,7 @@ pub struct Drawn {
     pub shape: Shape,
     /// The cache level or memory that holds the bytes.
     pub level: Level,
-    /// The number of threads that call at the same time, each on memory of its own.
+    /// The number of threads that call at the same time, each on separate memory.
     pub threads: usize,
     /// The subjects that are measured against libc.
     pub subjects: Selection,
@@ -137,8 +137,8 @@ impl Shape {
         }
     }
 
-    /// A class compares functions that are each called through the C ABI. A distribution stands for
-    /// a program, and a program that uses haul has its small sizes inlined.
+    /// A class compares functions that are each called through the C ABI. A distribution
+    /// represents a program, and a program that uses haul has its small sizes inlined.
     fn plain(&self) -> Plain {
         match self {
             Self::Distribution(_) => Plain::Inline,
@@ -231,8 +231,8 @@ fn candidates(config: &Drawn) -> Result<Vec<Candidate>, Error> {
     Ok(candidates)
 }
 
-/// A candidate with its workload and reader. If both policies take part, it runs under the policy
-/// in force or under the default one.
+/// A candidate with its workload and reader. If both policies take part, the candidate runs under
+/// the policy in force or under the default one.
 fn subject<'a>(
     config: &Drawn,
     candidate: Candidate,

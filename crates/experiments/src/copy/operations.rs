@@ -65,7 +65,7 @@ impl List {
         }
     }
 
-    /// Whether it has no operation.
+    /// Whether the list has no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -28,8 +28,8 @@ const FEW_ROUNDS_FROM_BYTES: usize = 16 << 20;
 /// The subject that is compared with the best of the others.
 const HAUL: &str = "haul";
 
-/// The time of a size beyond its rounds, for each of its bytes: a few rounds of every kernel, and a
-/// proof of each.
+/// The time of a size in addition to its rounds, for each of its bytes: a few rounds of every
+/// kernel, and a proof of each.
 const OVERHEAD_NS_PER_BYTE: f64 = 20.0;
 
 /// The fixed cost of a step and of enough rounds of small sizes, as bytes copied in the same time.
@@ -142,12 +142,13 @@ impl Experiment for Sizes {
 
     /// A larger size gets more of the budget. From 2 KiB to 1 GiB in 25 s, sizes from 256 MiB on
     /// have eight to ten rounds and the others hundreds. With equal shares, the large ones had
-    /// five.
+    /// five rounds.
     fn weight(&self) -> f64 {
         1.0 + self.sizes_bytes.iter().sum::<usize>() as f64 / WEIGHT_BYTES
     }
 
-    /// Checks whether source and target of each thread fit into memory. A fill has both as well.
+    /// Checks whether source and target of each thread fit into memory. A fill has a source and a
+    /// target as well.
     fn check_memory(&self) -> Result<(), Error> {
         let largest = self.sizes_bytes.iter().max().map_or(0, |&size| size as u64);
         let wanted = largest.saturating_mul(2).saturating_mul(self.threads as u64);

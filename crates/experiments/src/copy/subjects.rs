@@ -2,8 +2,8 @@
 //! function from the compiler. haul is also called as its users compile it, with sizes up to 64
 //! bytes inlined. [`Plain`] decides which of the two the records of an experiment call `haul`.
 //!
-//! `libc` is the memcpy that the dynamic linker gives an application, found by name at run time. A
-//! preloaded replacement is found instead, and is measured then.
+//! `libc` is the memcpy that the dynamic linker gives an application, found by name at run time.
+//! If a replacement is preloaded, the lookup finds the replacement, which is then measured.
 
 use std::ffi::CStr;
 
@@ -52,17 +52,17 @@ pub enum Plain {
 /// A subject that can perform a function, by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// Its name in records: `libc`, `haul`, `haul-c`, `haul-inline`, or a kernel's.
+    /// Its name in records: `libc`, `haul`, `haul-c`, `haul-inline`, or the name of a kernel.
     pub name: &'static str,
-    /// The kind of call to it.
+    /// The kind of call to this subject.
     pub routine: Routine,
 }
 
 /// The candidates to measure.
 #[derive(Clone, Debug, Default)]
 pub enum Selection {
-    /// `haul` in both kinds of call against `libc`. The kind other than [`Plain`] is named `haul-c`
-    /// or `haul-inline`.
+    /// `haul` in both kinds of call against `libc`. The kind of call that is not [`Plain`] is
+    /// named `haul-c` or `haul-inline`.
     #[default]
     Products,
     /// `haul`, `libc` and every kernel that runs on this processor.

@@ -31,7 +31,7 @@ impl ThenRead {
     /// The readers that decide between methods of copying, with half the weight each.
     pub const JUDGES: [Self; 2] = [Self::Nothing, Self::First];
 
-    /// Its name on the command line and in the record parameter `then_read`.
+    /// The reader's name on the command line and in the record parameter `then_read`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! A subject under a policy of its own.
+//! A subject under a separate policy.
 
 use haul_copy::Policy;
 use haul_measure::Subject;

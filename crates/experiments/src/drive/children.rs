@@ -25,12 +25,12 @@ impl Children {
         self.0.push(child);
     }
 
-    /// Whether all of them run.
+    /// Whether all processes run.
     pub(crate) fn are_running(&mut self) -> bool {
         self.0.iter_mut().all(is_running)
     }
 
-    /// Gives them time to end by themselves and to remove the files that they made.
+    /// Gives the processes time to end and to remove the files that they made.
     pub(crate) fn await_end(&mut self) {
         let started = Instant::now();
         while self.0.iter_mut().any(is_running) && started.elapsed() < END_TIMEOUT {

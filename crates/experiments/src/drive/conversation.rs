@@ -80,7 +80,7 @@ impl Conversation {
         Self::with_run(stream)
     }
 
-    /// A driver's side. It waits for as long as its run lives.
+    /// A driver's side. A wait lasts until a line arrives or the run ends.
     ///
     /// # Errors
     /// There is no descriptor left.
@@ -142,7 +142,7 @@ impl Conversation {
         self.hear()
     }
 
-    /// Closes the conversation. A driver ends when it notices that.
+    /// Closes the conversation. A driver ends when it notices that its conversation is closed.
     pub(crate) fn close(&self) {
         // The other side may have closed it already.
         let _ = self.writer.shutdown(Shutdown::Both);

@@ -19,7 +19,8 @@ use rustix::io::Errno;
 /// The folders of this process that are not yet removed.
 static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A folder that belongs to this run. It is removed when it is dropped, and by [`remove_folders`].
+/// A folder that belongs to this run. The folder is removed when this value is dropped, and by
+/// [`remove_folders`].
 #[derive(Debug)]
 pub struct Folder {
     locked: PathBuf,

@@ -35,7 +35,7 @@ pub(crate) use terminal::Terminal;
 pub struct Program {
     /// Its file.
     pub path: PathBuf,
-    /// Its arguments. The run adds its own after them.
+    /// Its arguments. The run appends further arguments.
     pub arguments: Vec<OsString>,
     /// Further variables of its environment.
     pub environment: Vec<(OsString, OsString)>,
@@ -54,15 +54,15 @@ impl Program {
         Self { arguments, ..self }
     }
 
-    /// The command that starts it, without the preloaded libraries of this process, and with its
-    /// output in `printed`.
+    /// The command that starts the program, without the preloaded libraries of this process, and
+    /// with its output in `printed`.
     pub(crate) fn command(&self, printed: &PipeWriter) -> io::Result<Command> {
         let mut command = self.command_without_printed();
         command.stderr(printed.try_clone()?);
         Ok(command)
     }
 
-    /// The command that starts it, for a caller that reads its output in another way.
+    /// The command that starts the program, for a caller that reads the output in another way.
     fn command_without_printed(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);

@@ -25,8 +25,8 @@ pub(crate) struct Printed {
 }
 
 impl Printed {
-    /// The reading end, and the end that children write to. Reading ends when all of them have
-    /// closed it.
+    /// The reading end, and the end that children write to. Reading ends when all children have
+    /// closed their end.
     ///
     /// # Errors
     /// The pipe cannot be made.

@@ -117,8 +117,8 @@ impl Terminal {
         String::from_utf8_lossy(&self.heard.lock().bytes).into_owned()
     }
 
-    /// Sends the last lines, closes its input, and waits for its end. After this time, it is
-    /// killed.
+    /// Sends the last lines, closes the program's input, and waits until the program ends. Kills
+    /// the program after this time.
     pub(crate) fn end(&mut self, lines: &[&str], timeout: Duration) {
         for line in lines {
             // A program that has ended cannot read the line.

@@ -11,13 +11,14 @@ use std::path::Path;
 use super::{Distribution, SIZE_MAX_BYTES, SUM_TOLERANCE, SUM_TOLERANCE_ROUNDED};
 use crate::error::{DistributionFault, Error};
 
-/// The largest file: 1 MiB + 1 entries of 24 characters, the most that a double needs.
+/// The largest file: The size of 1 MiB + 1 entries of 24 characters, which is the most that a
+/// double needs.
 pub const FILE_MAX_BYTES: u64 = 24 << 20;
 
 /// Characters of a malformed entry that an error shows.
 const SHOWN_CHARACTERS: usize = 24;
 
-/// Reads a distribution. Its name is the file's name without folder and extension.
+/// Reads a distribution. The distribution's name is the file's name without folder and extension.
 ///
 /// # Errors
 /// [`Error::Distribution`] with the [`DistributionFault`].

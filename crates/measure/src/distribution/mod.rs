@@ -146,7 +146,7 @@ impl Distribution {
         let take = |index| {
             let wanted = (index as f64 + place) / count as f64;
             while below <= wanted {
-                // Rounding may leave the sum slightly below 1: the last size takes the rest.
+                // Rounding may leave the sum slightly below 1: the last size gets the remainder.
                 let Some(&(next, share)) = shares.next() else { break };
                 (size, below) = (next, below + share);
             }
@@ -221,8 +221,8 @@ pub struct Alignment {
 
 impl Default for Alignment {
     /// 27% of the calls of a large fleet are only byte-aligned (google/fleetbench's sample). The
-    /// alignment of the others was not published; haul assumes multiples of 8 within a cache line,
-    /// the usual alignment of allocators and structure fields.
+    /// alignment of the other calls was not published; haul assumes multiples of 8 within a cache
+    /// line, the usual alignment of allocators and structure fields.
     fn default() -> Self {
         Self { odd_share: 0.27 }
     }

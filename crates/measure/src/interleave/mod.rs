@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Rounds in which the kernel preempted a thread within a sample also measured another process.
-//! They are left out unless they are the majority; then the run reports that, and such samples
-//! count the thread's CPU time instead. Samples that are too short for the timer's precision are
+//! Such rounds are left out unless they are at least half of all rounds, or too few other rounds
+//! remain. If they are not left out, the run reports that, and their samples count the thread's
+//! CPU time, not the elapsed time. Samples that are too short for the timer's precision are
 //! refused.
 //!
 //! From the bottom up:
@@ -90,7 +91,7 @@ pub struct Sampling {
     pub precision: Option<f64>,
     /// The number of threads that run each subject at the same time.
     pub threads: usize,
-    /// The CPUs to which they are pinned; empty for those that this process may use.
+    /// The CPUs to which the threads are pinned; if empty, the CPUs that this process may use.
     pub cpus: Vec<usize>,
     /// The seed of the order of subjects and of the bootstrap.
     pub seed: u64,
@@ -127,7 +128,7 @@ pub struct Control<'a> {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// One outcome per subject, in their order.
+    /// One outcome per subject, in the order of the subjects.
     pub subjects: Vec<SubjectOutcome>,
     /// The index of the baseline.
     pub baseline: usize,

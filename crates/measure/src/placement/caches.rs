@@ -1,4 +1,4 @@
-//! The sizes of caches, and the halves that each of them holds.
+//! The sizes of caches, and the size of the halves of a region that each cache holds.
 
 use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
 
@@ -6,8 +6,8 @@ use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
 /// Hypervisors report the whole size (one reported an L3 of 1 TiB), which other guests share.
 pub const LLC_MAX_BYTES: usize = 16 << 20;
 
-/// The multiple of LLC over which the addresses of a cold half spread before they are shifted, and
-/// the range of the shift.
+/// The multiple of the LLC's size over which the unshifted addresses of a cold half spread. The
+/// shift has the same range.
 pub const COLD_LLC_MULTIPLE: usize = 3;
 
 /// Cache sizes of one core, in bytes.

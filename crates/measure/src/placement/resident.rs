@@ -1,10 +1,10 @@
 //! Two buffers of one size that are reused, at another location in each round.
 //!
 //! They are in the nearest cache that holds both. The speed of a subject relative to another
-//! depends on their location: on the distance of target and source modulo a page, and on the other
-//! data of the process in the same sets of L1. With one location for a whole process, each process
-//! would measure something else (docs/measure.md has figures); so each round has its own, the same
-//! for all its subjects.
+//! depends on their location: on the distance of target and source modulo a page, and on the
+//! other data of the process in the same sets of L1. With one location for a whole process, each
+//! process would measure a different location (docs/measure.md has figures). Each round therefore
+//! has a new location, which all its subjects share.
 
 use super::{LINE_BYTES, Operation, PLACES_BYTES, SLOT_BYTES};
 use crate::distribution::Alignment;
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Distances of target and source modulo a page, and their pages, differ from place to place.
+    /// Distances of target and source modulo a page, and their pages, differ between locations.
     #[test]
     fn locations_differ_in_distance_and_pages() {
         let resident = Resident::new(2048);

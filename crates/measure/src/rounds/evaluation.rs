@@ -8,7 +8,8 @@ use crate::statistics::{self, Interval};
 /// The least number of rounds whose interval may end a run early.
 pub(crate) const ROUNDS_FOR_AN_INTERVAL: usize = 9;
 
-/// The least number of undisturbed rounds for which the others are left out.
+/// The least number of undisturbed rounds. If there are fewer, the disturbed rounds are not left
+/// out.
 const ROUNDS_WORTH_KEEPING: usize = 5;
 
 /// Resamples of the bootstrap: for the figures, and for the check whether a run can end.
@@ -93,8 +94,8 @@ pub(crate) fn is_precise(rounds: &[Round], baseline: usize, precision: f64, seed
         })
 }
 
-/// The rounds that count, and the number of rounds left out: the disturbed ones, unless they are
-/// half of all or leave too few others.
+/// The rounds that count, and the number of rounds left out. Disturbed rounds are left out unless
+/// they are at least half of all rounds, or too few other rounds remain.
 fn kept(rounds: &[Round]) -> (Vec<&Round>, usize) {
     let clean: Vec<&Round> = rounds.iter().filter(|round| !round.hit).collect();
     if clean.len() * 2 > rounds.len() && clean.len() >= ROUNDS_WORTH_KEEPING {

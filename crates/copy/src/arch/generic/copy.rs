@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The head and the tail are loaded before the loop stores anything, and are stored after it. The
-//! loop therefore may overwrite both and needs no remainder of its own.
+//! loop may therefore overwrite both, and needs no code for a remainder.
 //!
 //! The head of a forward copy is one register, or one line if [`Line::COPY_ALIGNMENT`] requires it.
 //! A longer head saves no store on average, and costs most at the common sizes that are a multiple
@@ -67,7 +67,8 @@ pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8,
     let inner = small::inner_offset::<128>(length);
     let end = length - LINE;
     // SAFETY: 0 <= inner <= 64 and inner + 64 <= length, so the four lines lie inside `length`
-    // bytes; they cover it for the reason that `copy_17_to_64` gives for a quarter of the size.
+    // bytes; they cover all bytes for the reason that `copy_17_to_64` gives for a quarter of the
+    // size.
     unsafe {
         L::move_4(
             [target, target.add(inner), target.add(end - inner), target.add(end)],
@@ -132,9 +133,9 @@ pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8,
 unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let inner = 2 * LINE;
     let end = length - 2 * LINE;
-    // SAFETY: `length` is more than two pieces of two lines and at most four. Up to three pieces,
-    // the first two and the last piece lie inside it and cover it; above, the first two and the
-    // last two do. All loads precede all stores.
+    // SAFETY: `length` is larger than two pieces of two lines and at most four pieces. Up to
+    // three pieces, the first two and the last piece lie inside it and cover it; above, the first
+    // two and the last two do. All loads precede all stores.
     unsafe {
         if !L::EIGHT_LINES && length <= 6 * LINE {
             let a = load_2::<L>(source);
@@ -162,10 +163,10 @@ unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: u
 unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
     // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts at most
-    // COPY_ALIGNMENT - 1 below COPY_ALIGNMENT, where the head ends, and grows by `step` while it is
-    // below length - step, so each step ends below `length`; the tail covers what is left.
-    // target + at is a multiple of ALIGNMENT because `step` is one too. A step completes its
-    // loads before it stores, and stores only below what later steps load.
+    // COPY_ALIGNMENT - 1 below COPY_ALIGNMENT, where the head ends, and grows by `step` while it
+    // is below length - step, so each step ends below `length`; the tail covers what is left.
+    // target + at is a multiple of ALIGNMENT because `step` is a multiple of it too. A step
+    // completes its loads before it stores, and stores only below what later steps load.
     unsafe {
         let head = L::load(source);
         let tail_start = length - step;

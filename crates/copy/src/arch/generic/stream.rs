@@ -2,9 +2,10 @@
 //!
 //! # Idea
 //!
-//! A plain store reads the target's line before it overwrites it, and evicts a line that may still
-//! be needed. A non-temporal store does neither. It is faster if the target is larger than the
-//! last-level cache or is not read soon, and slower if the target is read soon.
+//! A plain store reads the target's line before it overwrites it, and evicts a line that may
+//! still be needed. A non-temporal store does neither. Non-temporal stores are faster if the
+//! target is larger than the last-level cache or is not read soon, and slower if the target is
+//! read soon.
 //!
 //! A copy has two forms. `PAGES` = 1 copies consecutively and prefetches the source [`AHEAD`] bytes
 //! before it is loaded. `PAGES` = 4 interleaves four pages, two lines of each in turn, so that four

@@ -9,24 +9,26 @@
 //!       n <= 255:  64 bytes at 0, k, n-64-k, n-64, k = 64 where n >= 128, else 0
 //! ```
 //!
-//! A masked access does not fault for masked-out bytes. But if these lie in a page that does not
-//! allow the access, the microcode needs 150 ns. Such a page is not mapped, was never written to,
-//! or is read-only. If the bytes of the mask may lie in two pages, the copy therefore uses pieces
-//! instead. A copy of 0 bytes may have any address, and a fifth of a fleet's memmove calls copy 0
-//! bytes. An address below the stack pointer then replaces both addresses, without a branch,
-//! because a branch would be mispredicted as often as it is taken. Fills of 0 bytes are rare.
+//! A masked access does not fault for masked-out bytes. If masked-out bytes lie in a page that
+//! does not allow the access, however, the microcode needs 150 ns. Such a page is not mapped, was
+//! never written to, or is read-only. If the bytes of the mask may lie in two pages, the copy
+//! therefore uses pieces instead. A copy of 0 bytes may have any address, and a fifth of a
+//! fleet's memmove calls copy 0 bytes. For 0 bytes, an address below the stack pointer replaces
+//! both addresses, without a branch, because a branch would be mispredicted as often as it is
+//! taken. Fills of 0 bytes are rare.
 //!
 //! A masked access fetches the lines of masked-out bytes: on Emerald Rapids, 8 bytes at offset 40
 //! of a line in memory take 12 ns to load, and 15 ns with a mask of 32 bytes; to store, they take
-//! 11 ns, 16 ns with a mask of 32 bytes, and 19 ns with a mask of 64. That processor also does not
-//! forward a store under a partial mask to a load: the load waits 5.6 ns instead of 2.1. A fill
-//! therefore uses two masks of 32 bytes: the first is full from 32 bytes on, and the second
-//! accesses the first's line if it is empty. A fleet's fills take 0.90 of libc's time instead of
-//! 0.99 in the last-level cache, and 0.90 instead of 0.97 in L1 with the first bytes read next.
+//! 11 ns, 16 ns with a mask of 32 bytes, and 19 ns with a mask of 64. That processor also does
+//! not forward a store under a partial mask to a load: the load waits 5.6 ns instead of 2.1. A
+//! fill therefore uses two masks of 32 bytes: the first is full from 32 bytes on, and the second,
+//! if it is empty, accesses the line of the first. A fleet's fills take 0.90 of libc's time
+//! instead of 0.99 in the last-level cache, and 0.90 instead of 0.97 in L1 with the first bytes
+//! read next.
 //!
-//! With lines from memory, the store buffer is the limit. A 64-byte store takes two entries, and an
-//! empty mask takes as many as a full one. So a call has as few stores as possible, and as few
-//! instructions with a result (see `dispatch::by_masks`).
+//! With lines from memory, the store buffer is the limit. A 64-byte store takes two entries, even
+//! if its mask is empty. A call therefore has as few stores as possible, and as few instructions
+//! with a result (see `dispatch::by_masks`).
 //!
 //! zmm16 and up have no SSE halves, so the code needs no `vzeroupper` before the return. It is
 //! assembly because the compiler would choose zmm0, and because uninitialized bytes may be copied
@@ -118,8 +120,8 @@ impl Above {
     #[inline(always)]
     fn by(target: *mut u8, bits: u32) -> Option<Self> {
         let above: *mut u8;
-        // If the compiler could see the sum, it would compute it again in callers, which is one
-        // more result. SAFETY: the instruction accesses no memory.
+        // If the compiler could see the sum, it would compute the sum again in callers, which is
+        // one more instruction with a result. SAFETY: the instruction accesses no memory.
         unsafe {
             asm!(
                 "lea {}, [{} + {}]",

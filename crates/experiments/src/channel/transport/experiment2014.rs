@@ -56,7 +56,7 @@ impl Shared {
         Ok(Self { base, bytes })
     }
 
-    /// The part from `start`, for the process whose turn it is.
+    /// The bytes from `start` on, for the process that may access them now.
     fn part(&mut self, start: usize, bytes: usize) -> &mut [u8] {
         assert!(start + bytes <= self.bytes, "{start} + {bytes} is beyond {}", self.bytes);
         // SAFETY: the start is within the mapping, by the assertion above.
@@ -201,7 +201,7 @@ pub(super) fn mymemcpy(target: &mut [u8], source: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Moves the pages of the source into a pipe, until all are in.
+/// Moves the pages of the source into a pipe, until the pipe has all of them.
 fn splice_into(pipe: impl AsFd, mut source: &[u8]) -> Result<(), String> {
     while !source.is_empty() {
         let part = IoSliceRaw::from_slice(source);
@@ -229,7 +229,7 @@ fn splice_out(pipe: impl AsFd, mut target: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a short line byte by byte, so that it does not read beyond it.
+/// Reads a short line byte by byte, so that it does not read beyond the line.
 fn line(stream: &mut UnixStream) -> std::io::Result<String> {
     let (mut text, mut byte) = (String::new(), [0]);
     loop {

@@ -39,7 +39,7 @@ const WARMING_BYTES_MAX: usize = 4 << 20;
 pub(super) struct Haul {
     channel: Channel,
     meeting: Meeting,
-    /// Tasks that this channel has performed.
+    /// The number of tasks that this channel has performed.
     tasks: u32,
     mechanism: Option<Mechanism>,
     /// Whether the receiver of sealed messages announces the part that it will write to.
@@ -55,7 +55,7 @@ pub(super) struct Haul {
     fell_back: bool,
 }
 
-/// How the ends connect, each time.
+/// The socket and the settings with which the ends connect, once for each channel.
 struct Meeting {
     path: PathBuf,
     side: Side,

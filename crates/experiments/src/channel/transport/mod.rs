@@ -27,9 +27,9 @@ const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// One end of a transport. Its errors are sentences without a full stop.
 pub trait Transport {
-    /// Sends a message. When it returns, the transport does not use these bytes any more, unless
-    /// its documentation says otherwise. The run does not write to them before B has verified its
-    /// bytes.
+    /// Sends a message. When the call returns, the transport does not use these bytes any more,
+    /// unless the transport's documentation says otherwise. The run does not write to these bytes
+    /// before B has verified its bytes.
     ///
     /// # Errors
     /// The message was not sent.
@@ -100,7 +100,7 @@ pub fn open(name: &str, side: Side, folder: &Path) -> Result<Box<dyn Transport>,
     }
 }
 
-/// Tries again until it succeeds or the time to connect is over.
+/// Repeats the attempt until it succeeds or the time to connect is over.
 fn meet<T, E: ToString>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, String> {
     let started = Instant::now();
     loop {

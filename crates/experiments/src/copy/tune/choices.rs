@@ -39,7 +39,8 @@ const CHECKS: [(&str, Level); 4] = [
     ("packets", Level::Llc),
 ];
 
-/// The choices with the least time, or the base's if none is better; `None` if it was stopped.
+/// The choices with the least time, or the base's if none is better; `None` if the run was
+/// stopped.
 pub(super) fn train(
     config: &Tune,
     base: Policy,
@@ -71,12 +72,13 @@ pub(super) fn train(
     Ok(Some(sums.best(base)))
 }
 
-/// The base with each other small shape that this processor supports.
+/// Variants of the base, one with each further small shape that this processor supports.
 fn shapes(base: Policy) -> Vec<Entrant> {
     others(base, Small::ALL.map(|small| (small.name(), with_small(base, small))))
 }
 
-/// The base with each other instruction set that is not far slower at all sizes.
+/// Variants of the base, one with each further instruction set that is not far slower at all
+/// sizes.
 fn sets(base: Policy) -> Vec<Entrant> {
     let wide = Isa::ALL.into_iter().filter(|isa| !matches!(isa, Isa::Scalar | Isa::Sse2));
     others(base, wide.map(|isa| (isa.name(), with_isa(base, isa))))

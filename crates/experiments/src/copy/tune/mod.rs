@@ -57,8 +57,8 @@ const GAIN_MIN: f64 = 0.005;
 /// within [`LOSS_SHARE_MAX`].
 const LOSS_MAX: f64 = 0.01;
 
-/// The largest loss at a single check as a share of the saving over all checks: a loss of 3% at one
-/// is worth a saving of 6% over all.
+/// The largest loss at a single check as a share of the saving over all checks: a loss of 3% at
+/// one check is acceptable if all checks together save 6%.
 const LOSS_SHARE_MAX: f64 = 0.5;
 
 /// The least time of a tuning run, per byte of the largest measured size (8 s for 128 MiB). It
@@ -93,7 +93,7 @@ impl Tune {
     }
 }
 
-/// Its budget contains all of its time.
+/// The budget of tuning contains all of its time, so that it has no overhead.
 impl Experiment for Tune {
     fn name(&self) -> String {
         "tuning".to_owned()
@@ -130,7 +130,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// All of them, in the order in which they are found.
+    /// All parts, in the order in which they are found.
     pub const ALL: [Self; 3] = [Self::Choices, Self::Copies, Self::Fills];
 
     /// Its name in records.
@@ -143,7 +143,7 @@ impl Part {
         }
     }
 
-    /// Its share of the time, relative to the others.
+    /// The part's share of the time, relative to the other parts.
     fn weight(self) -> f64 {
         match self {
             Self::Choices => 0.25,
@@ -203,7 +203,7 @@ pub fn tune(config: &Tune, context: &mut Context<'_>) -> Result<Tuned, Error> {
         stopped: false,
     };
     for (index, part) in Part::ALL.into_iter().enumerate() {
-        // If a part takes longer, the following parts get less.
+        // If a part takes longer, the following parts get less time.
         let weights: f64 = Part::ALL[index..].iter().map(|part| part.weight()).sum();
         let left = end.saturating_duration_since(Instant::now());
         let budget = left.mul_f64(part.weight() / weights);
@@ -250,9 +250,9 @@ fn tune_part(
     Ok(Some(verdict))
 }
 
-/// Keeps a policy that wins over all checks and does not lose at any of them by more than that
-/// win is worth. A policy that the checks cannot decide is not kept, because the defaults are
-/// known from other machines.
+/// Keeps a policy that wins over all checks and does not lose more at any single check than that
+/// win allows. A policy that the checks cannot decide is not kept, because the defaults are known
+/// from other machines.
 fn judge(verdict: &mut Verdict, checks: &[Comparison]) {
     let all = Comparison::mean(&checks.iter().collect::<Vec<_>>());
     verdict.ratio = all.as_ref().map(|all| all.ratio);

@@ -22,7 +22,7 @@ use crate::copy::{Function, Plain, ThenRead};
 use crate::error::Error;
 
 /// The largest size that is tried, in bytes. Above it, both buffers exceed L2, and the time of
-/// memory hides the offsets.
+/// memory accesses hides the effect of the offsets.
 pub(super) const SIZE_MAX_BYTES: usize = 2 << 20;
 
 /// The longest time for the offsets of one size.
@@ -57,7 +57,8 @@ pub(super) fn worst(
     let entrants = [Method::Registers, Method::String]
         .map(|method| (method.name(function), method.forced(base)));
     let mut clock = Allotment::new(budget, BAD.len());
-    // If nothing can be mapped, the ratio is 1, as for registers, which is no reason for strings.
+    // If nothing can be mapped, the ratio is 1, as for registers, so that it does not favour
+    // strings.
     let mut worst: f64 = 1.0;
     for apart in BAD {
         let Ok(mut workload) = Workload::apart(size, apart, config.seed) else { continue };

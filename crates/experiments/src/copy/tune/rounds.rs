@@ -30,8 +30,8 @@ const SAMPLE: Duration = Duration::from_micros(150);
 /// A policy with its name in records.
 pub(super) type Entrant = (&'static str, Policy);
 
-/// Divides the remaining time among the remaining comparisons. The preparation of a comparison, or
-/// a few rounds of a large size, leave less for the others.
+/// Divides the remaining time among the remaining comparisons. The preparation of a comparison,
+/// or a few rounds of a large size, leave less time for the other comparisons.
 pub(super) struct Allotment {
     end: Instant,
     items: usize,

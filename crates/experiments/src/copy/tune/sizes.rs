@@ -84,8 +84,8 @@ fn training_sizes(config: &Tune, context: &Context<'_>) -> Result<Vec<usize>, Er
     let uncached = size_uncached_bytes(&context.caches);
     let mut largest = config.size_max_bytes.unwrap_or(uncached).max(2 * LOOKUP_MIN);
     if let Some(available) = Sys::new().memory_available_bytes() {
-        // Source and target use half of the available memory at most. The rest is left to the
-        // machine.
+        // Source and target use half of the available memory at most. The rest is for other
+        // processes.
         while largest as u64 > available / 4 && largest > 2 * LOOKUP_MIN {
             largest /= 2;
         }

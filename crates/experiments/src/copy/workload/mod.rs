@@ -179,8 +179,8 @@ impl Workload {
             ((0..PLACES).map(|_| list()).collect(), Layout::Resident(resident))
         };
         // Bytes that fit into no cache stay in memory. If a cache may hold them, the subject
-        // itself loads them first: they lay elsewhere in the previous round, and another subject
-        // may have left them in memory.
+        // itself loads them first: they were at another location in the previous round, and
+        // another subject may have left them in memory.
         let lead_in_min = u64::from(size.saturating_mul(2) <= LAST_CACHE_SHARE_BYTES);
         Self::new(threads, Turn::Round, lead_in_min, draw)
     }
@@ -295,8 +295,8 @@ impl Subject for OnWorkload<'_> {
         self.candidate.name
     }
 
-    /// Loads a list that was not used recently into the cache, makes the subject perform an eighth
-    /// of a sample of another list, and then starts at the beginning of the first.
+    /// Loads a list that was not used recently into the cache, makes the subject perform an
+    /// eighth of a sample of another list, and then starts at the beginning of the first list.
     fn prepare(&self, thread: usize, round: u64, iterations: u64) {
         let own = &self.workload.threads[thread];
         let sample = own.samples.fetch_add(1, Ordering::Relaxed);

@@ -1,11 +1,11 @@
 //! From times by method and size to strings and thresholds: pure arithmetic.
 //!
-//! There are few thresholds and their values are the measured sizes, so all combinations are tried,
-//! for copies with strings at any alignment and with strings only if target and source are aligned
-//! alike. At each size, a combination costs the logarithm of the ratio of its method to the
-//! default, if that ratio is beyond doubt: see [`counted`]. The cheapest wins. Among equals, the
-//! one that changes the method of the fewest sizes wins, then the one with the fewest changed
-//! thresholds.
+//! There are few thresholds and their values are the measured sizes, so all combinations are
+//! tried, for copies with strings at any alignment and with strings only if target and source are
+//! aligned alike. At each size, a combination costs the logarithm of the ratio of its method to
+//! the default, if that ratio is beyond doubt: see [`counted`]. The cheapest wins. Among
+//! combinations of equal cost, the one that changes the method of the fewest sizes wins, and
+//! among these the one with the fewest changed thresholds.
 
 use haul_copy::NEVER;
 use haul_copy::Policy;
@@ -18,7 +18,8 @@ use crate::copy::Function;
 /// neighbours cause larger changes from day to day.
 pub const GAIN_MARGIN: f64 = 0.015;
 
-/// A method that is slower by this much counts as slower, because a change must be worth it.
+/// A method that is slower by this much counts as slower. The margin is smaller than
+/// [`GAIN_MARGIN`], because a change needs stronger evidence than the default.
 pub const LOSS_MARGIN: f64 = 0.003;
 
 /// The assumed share of copies with the worst of the bad offsets: 63 of a page's 4,096 distances
