@@ -15,8 +15,8 @@ const RESTART: Duration = Duration::from_millis(580);
 const RESTART_OF_DPDK: Duration = Duration::from_millis(600);
 
 /// The additional time of a restart with a kernel as guest, which tries to connect to its switch
-/// once a second. Then the time in which the kernel boots under emulation: once per switch
-/// program, or once per restart.
+/// once a second. The second constant is the time in which the kernel boots under emulation: once
+/// per switch program, or once per restart.
 const RESTART_OF_KERNEL: Duration = Duration::from_millis(1200);
 const BOOT: Duration = Duration::from_secs(4);
 
@@ -29,8 +29,8 @@ pub(super) const BEFORE_NEW_SIZE: Duration = Duration::from_millis(30);
 pub struct Subject {
     /// The program.
     pub switch: Forwarder,
-    /// Its copy, if the program is haul: `haul`, `libc`, `none`, the name of a kernel, or the path
-    /// of a library with a memcpy.
+    /// The copy function of the switch, if the program is haul: `haul`, `libc`, `none`, the name
+    /// of a kernel, or the path of a library with a memcpy.
     pub copy: String,
 }
 
@@ -64,11 +64,12 @@ pub struct Bench {
     pub window: Duration,
     /// The longest time of the experiment.
     pub budget: Duration,
-    /// Further searches: each has a name and looks for the highest load that meets its goal.
+    /// Further searches: each has a name and a goal, and finds the highest load that meets the
+    /// goal.
     pub searches: Vec<(&'static str, Goal)>,
     /// The number of searches for each goal, in turn.
     pub searches_each: usize,
-    /// Whether latency is measured at parts of the first of these loads.
+    /// Whether latency is measured at fractions of the load that the first search finds.
     pub latency: bool,
     /// Sizes that one restart measures, instead of `size_bytes` alone.
     pub sweep: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Copies that move no bytes. The rate of a flow with one of them is an upper bound for any copy.
+//! Copies that move no bytes. The rate of a flow with such a copy is an upper bound for any copy.
 //!
 //! A guest receives the bytes that earlier packets left in its buffers. Both sides of a flow
 //! belong to the same measurement, so the guest sees no packets of other programs. The library

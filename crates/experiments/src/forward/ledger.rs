@@ -1,5 +1,5 @@
-//! The stages at which packets were lost: every packet that was made and did not return is charged
-//! to one.
+//! The stages at which packets were lost: every packet that was made and did not return is
+//! counted at one stage.
 
 use super::protocol::Counted;
 

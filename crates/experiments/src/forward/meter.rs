@@ -18,7 +18,7 @@ pub(super) struct Meter(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     is_on: AtomicBool,
-    /// Cycles and packets of calls that received, and of those that sent.
+    /// Cycles and packets of calls that received, and of calls that sent.
     counts: [[AtomicU64; 2]; 2],
 }
 

@@ -1,4 +1,4 @@
-//! Open vSwitch with DPDK as switch: its processes, in a folder of their own, and its flows.
+//! Open vSwitch with DPDK as switch: its processes, in a separate folder, and its flows.
 //!
 //! One bridge has two ports, DPDK's `net_null` and a vhost port, and two constant flows from each
 //! port to the other. If the guest makes the packets, there is only the vhost port, with a flow
@@ -16,16 +16,17 @@ use std::time::{Duration, Instant};
 use super::flow::Flow;
 use crate::drive::{Children, Printed, Program};
 
-/// The longest time until its switch has started: DPDK touches its memory.
+/// The longest time until the switch has started: DPDK touches its memory.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest time of one of its tools, in seconds.
+/// The longest time of one of Open vSwitch's tools, in seconds.
 const TIMEOUT_S: u32 = 20;
 
 /// The time between two checks for a file.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Its memory: a pool of packets for each size of frame, and DPDK's own.
+/// The memory of the switch: a pool of packets for each frame size, and the memory that DPDK
+/// itself needs.
 const MEMORY_MIB: u32 = 512;
 
 /// The files that Debian does not install on `PATH`.
@@ -34,9 +35,9 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// Runs a program until it ends, or until the shell's own input ends, so that it does not outlive
-/// the run. `$1` asks it, at its control socket `$2`, to end and to remove its bridge, because
-/// the bridge's tap outlives a switch that is killed. Until then, the shell holds a lock of `$3`,
-/// the folder around the run's folder, so that no other run removes it.
+/// the run. `$1` asks the program, at the control socket `$2`, to end and to remove its bridge,
+/// because the bridge's tap outlives a switch that is killed. Until then, the shell holds a lock
+/// of `$3`, the folder around the run's folder, so that no other run removes it.
 const UNTIL_INPUT_ENDS: &str = "exec 3<&0 4<\"$3\"; flock -s 4; ask=$1; control=$2; shift 3; \
     \"$@\" </dev/null 3<&- & child=$!; \
     leave() { \"$ask\" --timeout=5 --target=\"$control\" exit --cleanup || kill $child; }; \
@@ -78,7 +79,7 @@ pub(super) struct Session {
 }
 
 impl OpenVswitch {
-    /// The remedy if it is not installed.
+    /// The remedy if Open vSwitch is not installed.
     pub const REMEDY: &'static str = "apt-get install openvswitch-switch-dpdk";
 
     /// The Open vSwitch of this machine.
@@ -114,7 +115,7 @@ impl OpenVswitch {
 }
 
 impl Session {
-    /// Starts it with its flows, and waits until its socket exists.
+    /// Starts Open vSwitch with its flows, and waits until the socket to the guest exists.
     ///
     /// # Errors
     /// The error of one of its programs.
@@ -174,7 +175,7 @@ impl Session {
         Ok(())
     }
 
-    /// Starts one of its long-running programs.
+    /// Starts one of Open vSwitch's long-running programs.
     fn serve(
         &mut self,
         found: &OpenVswitch,
@@ -226,7 +227,7 @@ impl Session {
         &self.version
     }
 
-    /// Ends all of its processes.
+    /// Ends all processes of Open vSwitch.
     pub(super) fn quit(mut self) {
         self.end();
     }
@@ -270,13 +271,13 @@ impl Files {
     }
 
     fn environment(&self) -> Vec<(OsString, OsString)> {
-        // The last is the folder that DPDK makes.
+        // The last variable names the folder that DPDK makes.
         let names =
             ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
         names.map(|name| (name.into(), self.folder.clone().into())).into()
     }
 
-    /// Runs one of its tools.
+    /// Runs one of Open vSwitch's tools.
     fn run(&self, program: &Path, arguments: &[&OsStr]) -> Result<(), String> {
         let mut command = Command::new(program);
         command.args(arguments).envs(self.environment()).stdin(Stdio::null());

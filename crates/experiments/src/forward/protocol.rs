@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The side of the rings that a process is.
+/// The side of the rings that a process implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// The back end, together with the physical side.
@@ -66,8 +66,8 @@ pub struct Start {
 pub enum Task {
     /// Waits until it sees the other side.
     Await,
-    /// Begins to forward. A process that makes packets makes this many per second, or as many as it
-    /// can.
+    /// Begins to forward. A process that makes packets makes this number of packets per second,
+    /// or as many as it can if there is no number.
     Go(Option<f64>),
     /// Makes packets of this size from now on.
     Resize(usize),
@@ -75,15 +75,16 @@ pub enum Task {
     Meter(bool),
     /// Answers with its counters so far.
     Count,
-    /// Makes this many packets per second for a time, with new numbers, waits for them, and answers
-    /// with the counters.
+    /// Makes packets with new numbers at this rate for a time, waits for their arrival, and
+    /// answers with the counters.
     Trial {
         /// Packets per second.
         rate: f64,
         /// The time in seconds.
         seconds: f64,
     },
-    /// Makes no more packets, waits for those in transit, ends, and answers with its counters.
+    /// Makes no more packets, waits for the packets in transit, ends, and answers with its
+    /// counters.
     Halt,
 }
 
@@ -125,7 +126,7 @@ pub struct Counted {
     pub latency_ns: Vec<(f64, f64)>,
     /// For each queue pair, the number of receive calls by their number of packets, from 0.
     pub rx_batches: BTreeMap<u16, Vec<u64>>,
-    /// Cycles of its threads per packet; 0 if no packet came.
+    /// Cycles of its threads per packet; 0 if no packet arrived.
     pub cycles_per_packet: f64,
     /// Cycles in rounds that moved packets.
     pub busy_cycles: u64,

@@ -120,7 +120,7 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
         .with(key::GUEST, bench.guest.name())
         .with(key::LAYOUT, bench.layout.name());
     let is_haul = entrant.subject.switch == Forwarder::Haul;
-    // The other two copy with DPDK's librte_vhost.
+    // The other two switches copy with DPDK's librte_vhost.
     let copy = if is_haul { entrant.subject.copy.as_str() } else { "rte_memcpy" };
     let source = if is_haul { bench.source.name() } else { "net_null" };
     record = record.with(key::COPY, copy.rsplit('/').next().unwrap_or(copy));
@@ -240,7 +240,7 @@ fn emit_cycles(run: &Run<'_>, all: &Record, entrant: &Entrant<'_>, context: &mut
         entrant.samples.iter().map(|sample| sample.switch_cycles.ring).collect()
     };
     emit("cycles_ring", cycles, ring(entrant).into_iter().flatten().collect());
-    // The same ring without a copy, restart by restart.
+    // The difference from the same ring without a copy, restart by restart.
     let is_it = |it: &&Entrant<'_>| it.subject.copy == "none";
     let nothing = run.entrants.iter().find(is_it).filter(|_| !is_it(&entrant));
     if let Some(nothing) = nothing {

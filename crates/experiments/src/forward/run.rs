@@ -1,4 +1,4 @@
-//! The run: restarts of every subject in turn, each with a guest of its own.
+//! The run: restarts of every subject in turn, each with a separate guest.
 
 use std::cell::RefCell;
 use std::fs;
@@ -29,7 +29,7 @@ const WAIT_SHARE_MAX: f64 = 0.015;
 /// The time in which cycles are counted.
 pub(super) const METER: Duration = Duration::from_millis(100);
 
-/// The number of windows per restart until one counts.
+/// The largest number of windows per restart. A restart ends with the first window that counts.
 const TRIES: usize = 3;
 
 /// The number of further windows if no packet came: a thread may have had no processor at all.
@@ -74,8 +74,8 @@ pub(super) struct Run<'a> {
     kept: RefCell<Vec<Kept>>,
 }
 
-/// A guest that outlives its switches, which all run one program. Another program may offer other
-/// features than those that the guest has agreed on.
+/// A guest that outlives its switches, which all run one program. Another program may offer
+/// features that differ from those that the guest has agreed on.
 struct Kept {
     switch: &'static str,
     guest: Box<dyn Side>,

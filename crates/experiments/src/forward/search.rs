@@ -97,7 +97,7 @@ pub fn search(
 ) -> Found {
     let mut search = Search { range, loads: BTreeMap::new(), trials: 0, measure };
     let short = Goal { trial: goal.trial_short, sum: goal.trial_short, ..*goal };
-    // The rate that passes in the first trial is where the search for bounds begins.
+    // The rate that passes in the first trial is the start of the search for bounds.
     let Some(first) = search.trial(range.most, goal.trial_short) else { return Found::default() };
     let start = (range.most * (1.0 - first.loss_ratio)).clamp(range.least, range.most);
     let phases = if goal.trial_short < goal.trial {

@@ -116,8 +116,8 @@ impl Trial {
     }
 }
 
-/// The number of packets that were not made within a trial's time, if this many were made in the
-/// time that it took.
+/// The number of packets that were not made within a trial's time, if `made` packets were made in
+/// the `elapsed` time.
 fn unsent(packets: u64, made: u64, elapsed: Duration, time: Duration) -> u64 {
     let longer = elapsed.as_secs_f64() / time.as_secs_f64();
     let in_time = if longer > 1.0 + LONGER_MAX { made as f64 / longer } else { made as f64 };
@@ -131,10 +131,12 @@ mod tests {
     #[test]
     fn packets_not_made_in_time_count_as_lost() {
         let ms = Duration::from_millis;
-        // A third of the rate: until all packets were made, and until the time was over.
+        // The generator reaches a third of the rate: first it makes all packets late, and then it
+        // makes two thirds of them.
         assert_eq!(unsent(900, 900, ms(60), ms(20)), 600);
         assert_eq!(unsent(900, 600, ms(40), ms(20)), 600);
-        // In time, or late by less than the bounds of a search are apart.
+        // All packets are made in time, or are late by less than the distance between the bounds
+        // of a search.
         assert_eq!(unsent(900, 900, ms(19), ms(20)), 0);
         assert_eq!(unsent(900, 900, ms(1004), ms(1000)), 0);
         assert_eq!(unsent(900, 0, ms(0), ms(20)), 900);

@@ -87,7 +87,7 @@ impl Worker {
         self.running().map(Running::snapshot)
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the thread has ended without a request.
     pub(super) fn is_over(&self) -> bool {
         self.running.as_ref().is_none_or(Running::is_over)
     }
@@ -102,7 +102,7 @@ impl Worker {
         Ok(!links.is_empty() && links.iter().all(|link| *link == Link::Up))
     }
 
-    /// The traffic of its generator, in flows of its own.
+    /// The traffic of the thread's generator, in separate flows.
     pub(super) fn traffic(&self, size_bytes: usize, rate: Option<f64>) -> Traffic {
         let (flows, flow_first) = (self.flows as u32, self.flow_first as u32);
         Traffic { sizes: Sizes::Fixed(size_bytes), rate, flows, flow_first, ..Traffic::default() }
@@ -125,12 +125,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Asks it to stop, and does not wait for it.
+    /// Asks the thread to stop, and does not wait for it.
     pub(super) fn stop_soon(&self) {
         self.running.iter().for_each(Running::stop_soon);
     }
 
-    /// Stops it, and returns its counters.
+    /// Stops the thread, and returns its counters.
     pub(super) fn stop(&mut self) -> Result<Snapshot, String> {
         let running = self.running.take().ok_or("it has ended")?;
         running.stop().map_err(|error| error.to_string())

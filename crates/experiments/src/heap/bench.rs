@@ -1,4 +1,4 @@
-//! The run: every heap in turn, each in a process of its own, and the baseline twice.
+//! The run: every heap in turn, each in a separate process, and the baseline twice.
 
 use std::time::{Duration, Instant};
 
@@ -21,14 +21,14 @@ use crate::experiment::{Experiment, on_threads};
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
-/// The time of a test beyond its rounds, per heap. For growth, this is the time per 1000 blocks
-/// of a round, three times, each in a new process. For another test, it is the time of one
+/// The time of a test in addition to its rounds, per heap. For growth, this is the time per 1000
+/// blocks of a round, three times, each in a new process. For another test, it is the time of one
 /// process.
 const GROWING_HEAP: Duration = Duration::from_millis(400);
 const HEAP: Duration = Duration::from_millis(70);
 
-/// The time of a repeated sample: long compared with the conversation with a driver, short compared
-/// with the whole.
+/// The time of a repeated sample: long compared with the conversation with a driver, and short
+/// compared with the whole test.
 const SAMPLE: Duration = Duration::from_millis(1);
 
 /// `SAMPLE` if threads share CPUs: many time slices of a scheduler (some ms each) for each of them.
@@ -53,7 +53,7 @@ const FRESH_MEMORY_FACTOR: usize = 3;
 /// The bytes in which a driver notes a block's address, its size and a time.
 const LIST_BYTES: usize = 24;
 
-/// The largest block, in bytes: no machine has memory for two.
+/// The largest block, in bytes: no machine has memory for two such blocks.
 const BLOCK_BYTES_MAX: usize = 1 << 40;
 
 /// One test of several heaps.
@@ -63,7 +63,7 @@ pub struct Bench {
     pub test: Test,
     /// Its extent.
     pub extent: Extent,
-    /// The number of threads that perform it at the same time, each on blocks of its own.
+    /// The number of threads that perform the test at the same time, each on separate blocks.
     pub threads: usize,
     /// Whether other processes can share haul's heap.
     pub shared: bool,
@@ -75,7 +75,7 @@ pub struct Bench {
     pub ready_bytes: usize,
     /// The measured heaps. The first is the baseline.
     pub heaps: Vec<Found>,
-    /// The command that starts their drivers.
+    /// The command that starts the heaps' drivers.
     pub driver: Program,
     /// The longest time of the test.
     pub budget: Duration,
@@ -91,7 +91,7 @@ pub(super) struct Entrant<'a> {
     pub(super) iterations: u64,
     pub(super) version: String,
     pub(super) pages: Option<String>,
-    /// The reason why it is out of the run.
+    /// The reason for which the heap was removed from the run.
     pub(super) failure: Option<Error>,
     /// The results of its tasks, by repetition.
     pub(super) given: Vec<Vec<Figures>>,
@@ -179,8 +179,8 @@ impl Experiment for Bench {
         let starts = self.check(context)?;
         let mut entrants: Vec<Entrant<'_>> =
             self.heaps.iter().map(|found| Entrant::new(found, &starts)).collect();
-        // The baseline again, to compare it with itself. Like the others, it has a process of its
-        // own.
+        // The baseline again, to compare it with itself. Like the other heaps, it has a separate
+        // process.
         entrants.push(Entrant::new(&self.heaps[0], &starts));
         let mut watch = Watch::start(Sys::new());
         self.calibrate(&mut entrants, context)?;
@@ -247,8 +247,8 @@ impl Bench {
         }
         let sample = if self.is_crowded(entrants) { SAMPLE_CROWDED } else { SAMPLE };
         let share = self.threads.div_ceil(entrants[0].start.cpus.len().max(1));
-        // The time that one thread spends. If threads share CPUs, each gets its part of the
-        // sample.
+        // The intended time that one thread spends in a sample. If threads share CPUs, they share
+        // the time of the sample.
         let target_ns = sample.as_nanos() as f64 / share as f64;
         let mut costs_ns = Vec::new();
         for entrant in entrants.iter_mut() {
@@ -360,7 +360,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Leaves a heap that failed out of the run. Without the baseline, nothing can be compared.
+    /// Removes a heap that failed from the run. Without the baseline, nothing can be compared.
     fn or_leave_out<T>(
         &self,
         entrant: &mut Entrant<'_>,
@@ -392,7 +392,7 @@ impl<'a> Entrant<'a> {
         }
     }
 
-    /// Makes its driver perform a task. If no driver runs, it starts one first.
+    /// Makes the heap's driver perform a task. If no driver runs, it starts one first.
     fn perform(&mut self, driver: &Program, task: &Task) -> Result<Figures, Error> {
         let running = match &mut self.running {
             Some(running) => running,

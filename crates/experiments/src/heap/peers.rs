@@ -67,7 +67,7 @@ impl Peer {
         }
     }
 
-    /// Finds its library in the usual folders. It reads folders and loads nothing.
+    /// Finds the heap's library in the usual folders, and does not load it.
     ///
     /// # Errors
     /// [`Error::PeerMissing`], with the package to install.

@@ -9,7 +9,7 @@ use super::peers::Peer;
 /// The first line to a driver: its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// The peer whose heap it drives.
+    /// The peer whose heap the driver calls.
     pub peer: Peer,
     /// The heap's library, if it is loaded by name and not preloaded.
     pub library: Option<PathBuf>,
@@ -67,8 +67,9 @@ pub enum Task {
         /// Their shape.
         shape: Shape,
     },
-    /// "no-bulk" of ByteDance's rte_malloc test: `count` times allocates a block, fills it, waits,
-    /// and frees it. Returns ns per allocation, ns per free, and ns of the whole.
+    /// "no-bulk" of ByteDance's rte_malloc test: `count` times allocates a block, fills it,
+    /// waits, and frees it. Returns ns per allocation, ns per free, and ns per block including
+    /// the wait.
     NoBulk {
         /// The number of blocks on each thread.
         count: usize,
@@ -77,10 +78,10 @@ pub enum Task {
         /// The time before the free, in ns.
         delay_ns: u64,
     },
-    /// Allocates `count` blocks with a pause before each and keeps them. Each is timed
-    /// separately. Returns quantiles in ns: 50%, 99%, 99.99%, and the longest. Then it returns
-    /// 99.99% and the longest of the waits. Each wait should be as long as the allocation before
-    /// it.
+    /// Allocates `count` blocks with a pause before each and keeps them. Each allocation is timed
+    /// separately. Returns quantiles of the allocations in ns: 50%, 99%, 99.99%, and the longest.
+    /// After these, it returns the 99.99% quantile of the waits, and the longest wait. Each wait
+    /// should be as long as the allocation before it.
     Latency {
         /// The number of blocks on each thread.
         count: usize,
@@ -94,12 +95,12 @@ pub enum Task {
         /// The file of the steps.
         path: PathBuf,
     },
-    /// Performs a range of a replay's steps. Returns ns for each, from the start of all threads to
-    /// the end of the last, and the resident bytes beyond those at the start.
+    /// Performs a range of a replay's steps. Returns ns per step, from the start of all threads
+    /// to the end of the last thread, and the resident bytes beyond those at the start.
     Replay {
         /// The first step.
         first: usize,
-        /// The one after the last.
+        /// The index after the last step.
         end: usize,
     },
     /// Repeats an operation. Returns the ns that a thread spends per operation (the mean over
@@ -110,7 +111,7 @@ pub enum Task {
         what: Repeated,
         /// The number of operations on each thread.
         iterations: u64,
-        /// The block's shape, or that of the largest.
+        /// The block's shape, or the shape of the largest block.
         shape: Shape,
         /// The seed of sizes and lifetimes.
         seed: u64,
@@ -131,7 +132,7 @@ pub enum Repeated {
         /// The number of live blocks on each thread.
         live: usize,
     },
-    /// Every other thread allocates blocks, and its neighbour frees them.
+    /// Every second thread allocates blocks, and its neighbour frees them.
     Remote,
 }
 

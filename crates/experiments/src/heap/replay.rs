@@ -1,5 +1,5 @@
 //! A recorded history on every heap: the time of its operations and the memory of the heap, over
-//! its course.
+//! the course of the history.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ use crate::remarks::Remarks;
 const POINTS: usize = 50;
 
 /// The smallest number of repetitions whatever the budget, and the largest number. Each
-/// repetition has a process of its own, so that it begins with an empty heap.
+/// repetition has a separate process, so that it begins with an empty heap.
 const REPETITIONS_MIN: usize = 3;
 const REPETITIONS_MAX: usize = 200;
 
@@ -57,21 +57,22 @@ const MIB: f64 = 1_048_576.0;
 pub struct Replay {
     /// The replayed trace.
     pub trace: Trace,
-    /// Whether one thread performs all operations in order, instead of as many as were recorded.
+    /// Whether one thread performs all operations in order, instead of as many threads as were
+    /// recorded.
     pub is_merged: bool,
     /// The measured heaps. The first is the baseline.
     pub heaps: Vec<Found>,
-    /// The command that starts their drivers.
+    /// The command that starts the heaps' drivers.
     pub driver: Program,
     /// The longest time of the replay.
     pub budget: Duration,
     /// The seed of the orders.
     pub seed: u64,
-    /// The command that repeats it.
+    /// The command that repeats this replay.
     pub rerun: String,
 }
 
-/// The points of the course.
+/// The points of the history at which figures are emitted.
 struct Points {
     /// The ends of the points, in operations.
     ends: Vec<usize>,
@@ -109,7 +110,7 @@ impl Points {
         let mut ends: Vec<usize> = (1..=points).map(|point| live.len() * point / points).collect();
         let most = live.iter().copied().max().unwrap_or(0);
         let peak = live.iter().position(|bytes| *bytes == most).map_or(live.len(), |at| at + 1);
-        // The last point stays, because the course goes on to the end.
+        // The last point stays, because the figures cover the history up to its end.
         let before = ends.len().saturating_sub(1);
         let nearest = (0..before).min_by_key(|index| ends[*index].abs_diff(peak));
         if let Some(nearest) = nearest.filter(|_| !ends.contains(&peak)) {
@@ -220,7 +221,7 @@ impl Replay {
         }
     }
 
-    /// Every point with every heap, in a new random order. Each heap has a process of its own.
+    /// Every point with every heap, in a new random order. Each heap has a separate process.
     fn repetition(
         &self,
         (start, script, points): (&Start, &Script, &Points),
@@ -261,7 +262,7 @@ impl Replay {
         Ok(Next::Round)
     }
 
-    /// Leaves a heap that failed out of the run. Without the baseline, nothing can be compared.
+    /// Removes a heap that failed from the run. Without the baseline, nothing can be compared.
     fn or_leave_out<T>(
         &self,
         entrant: &mut Entrant<'_>,
@@ -344,7 +345,8 @@ impl Replay {
         }
     }
 
-    /// Emits the bytes that the recorded program had requested, which no heap can go below.
+    /// Emits the bytes that the recorded program had requested, which is the least footprint that
+    /// a heap can have.
     fn emit_asked_for(&self, start: &Start, points: &Points, context: &mut Context<'_>) {
         for (&end, &live) in points.ends.iter().zip(&points.live) {
             let record = self.record(start, "asked for", "footprint", "MiB");

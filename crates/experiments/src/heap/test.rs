@@ -23,7 +23,7 @@ pub enum Test {
     NoBulk,
     /// Of ByteDance's rte_malloc test, "realloc": a block is doubled twice.
     Realloc,
-    /// A block and its free, repeated.
+    /// Repeatedly allocates a block and frees it.
     Pairs,
     /// Blocks of random sizes and lifetimes.
     Lifetimes,
@@ -104,8 +104,8 @@ impl Test {
     }
 
     /// The default rounds and blocks: those of ByteDance's rte_malloc test, if that test has
-    /// them. Random lifetimes have as many live blocks as fit into 64 MiB if each has 16 KiB, at
-    /// most.
+    /// them. Random lifetimes have at most as many live blocks as fit into 64 MiB if each has 16
+    /// KiB.
     #[must_use]
     pub fn extent(self, shape: Shape) -> Extent {
         let (rounds, count) = match self {

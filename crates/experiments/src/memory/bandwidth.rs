@@ -1,8 +1,8 @@
 //! The limit of every copy: the bytes per second that 1..N threads read, write or copy.
 //!
-//! Each thread walks buffers of its own that are larger than the caches. Writing and copying use
+//! Each thread walks separate buffers that are larger than the caches. Writing and copying use
 //! libc and every kernel of haul: those that use registers, and those that bypass the caches. The
-//! limit is the best of them, and each has a record of its own.
+//! limit is the best of these, and each has a separate record.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use crate::error::Error;
 use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
 
-/// The time of an operation beyond its rounds, per byte of all buffers: seven rounds of every
-/// kernel that copies, and seven rounds of other operations.
+/// The time of an operation in addition to its rounds, per byte of all buffers: seven rounds of
+/// every kernel that copies, and seven rounds of other operations.
 const COPYING_NS_PER_BYTE: f64 = 3.5;
 const WALKING_NS_PER_BYTE: f64 = 1.0;
 
@@ -64,7 +64,7 @@ impl Operation {
 pub struct Bandwidth {
     /// The operation.
     pub operation: Operation,
-    /// The number of threads that perform it at the same time.
+    /// The number of threads that perform the operation at the same time.
     pub threads: usize,
     /// The size of each thread's buffer. It must be larger than the caches to measure memory.
     pub size_bytes: usize,
@@ -276,8 +276,8 @@ impl Subject for Stream<'_> {
             match self.walk {
                 Walk::Read(read) => {
                     // SAFETY: the region is mapped, touched, aligned to a huge page, and holds
-                    // `bytes` bytes, a multiple of 4096. Nothing writes to it while reading is
-                    // measured.
+                    // `bytes` bytes, a multiple of 4096. No thread writes to the region while
+                    // reading is measured.
                     let words =
                         unsafe { std::slice::from_raw_parts(source.cast::<u64>(), self.bytes / 8) };
                     std::hint::black_box(read(words));

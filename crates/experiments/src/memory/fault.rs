@@ -32,7 +32,7 @@ pub enum Touch {
 }
 
 impl Touch {
-    /// Its name in the record parameter `mode`.
+    /// The access's name in the record parameter `mode`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -128,7 +128,8 @@ impl Toucher {
     fn note(&self, outcome: &Outcome) -> Option<String> {
         let account = outcome.subjects.first()?.account;
         let per_page = account.faults_minor as f64 / account.operations.max(1) as f64;
-        // A lead-in and the mapping itself fault as well: up to twice the faults are normal.
+        // A lead-in and the mapping itself cause faults as well, so that up to twice the number
+        // of faults is normal.
         (self.pages == Pages::Huge && per_page > 2.0).then(|| {
             format!("the kernel gave base pages ({per_page:.0} faults for 2 MiB): allow transparent huge pages")
         })

@@ -63,7 +63,8 @@ struct Forwarding {
     quiet: Duration,
     /// The threads that forward, each with its own queue pairs.
     workers: Vec<Worker>,
-    /// DPDK's guest may hang if its switch ends while it forwards, so the device is dropped last.
+    /// DPDK's guest may hang if its switch ends while the guest forwards, so the device is
+    /// dropped last.
     _device: Option<KeptDevice>,
 }
 

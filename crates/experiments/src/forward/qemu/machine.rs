@@ -125,7 +125,8 @@ impl Qemu {
             format!("reconnect={RECONNECT_S}")
         };
         let is_packed = if setting.layout.is_packed() { "on" } else { "off" };
-        // Without MSI-X: with it, QEMU 7.2 crashes when it emulates and there is no irqfd.
+        // Without MSI-X, because with MSI-X QEMU 7.2 crashes if it emulates the processor, which
+        // leaves it without irqfd.
         let vectors = if is_tcg { ",vectors=0" } else { "" };
         let (socket, console) = (text(setting.socket), text(&console(setting.folder)));
         let mut words: Vec<String> = [
@@ -165,13 +166,13 @@ impl Qemu {
         words.into_iter().map(OsString::from).collect()
     }
 
-    /// Whether it is of this version or a newer one.
+    /// Whether this QEMU has this version or a newer one.
     fn is_since(&self, major: u32, minor: u32) -> bool {
         let mut numbers = self.version.split('.').map_while(|number| number.parse().ok());
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
     }
 
-    /// The processors of its threads. With KVM, one thread uses the guest's processor. An
+    /// The processors of QEMU's threads. With KVM, one thread uses the guest's processor. An
     /// emulator has other threads with work to do, which use all processors but the switch's.
     pub(super) fn cpus(&self, setting: &Setting<'_>) -> Vec<usize> {
         if self.accelerator == Accelerator::Kvm {

@@ -98,7 +98,8 @@ pub(super) trait Side {
         false
     }
 
-    /// Begins to forward. A side that makes packets makes `rate` per second, or as many as it can.
+    /// Begins to forward. A side that makes packets makes `rate` packets per second, or as many
+    /// as it can if `rate` is `None`.
     fn go(&mut self, _rate: Option<f64>) -> Result<(), String> {
         Ok(())
     }
@@ -113,8 +114,8 @@ pub(super) trait Side {
         Err("it makes packets of one size".to_owned())
     }
 
-    /// Counts cycles as well from now on, if the program can. A switch also counts those at the
-    /// ring.
+    /// Also counts cycles from now on, if the program can. A switch also counts the cycles of
+    /// calls at the ring.
     fn meter(&mut self, _role: Role) -> Result<(), String> {
         Ok(())
     }
@@ -146,11 +147,11 @@ pub(super) trait Side {
     /// processor. `None` if the kernel does not report them, or if its threads wait for each other.
     fn waits(&self) -> Option<(u64, u64)>;
 
-    /// The program's version, and what it agreed on with the other side.
+    /// The program's version, and the features that it agreed on with the other side.
     fn receipt(&self) -> Receipt;
 }
 
-/// A side's own version, and what it agreed on with the other side.
+/// The version of a side, and the features that it agreed on with the other side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Receipt {
     pub(super) version: Option<String>,
@@ -169,7 +170,8 @@ struct Assignment<'a> {
     role: Role,
     common: &'a Common<'a>,
     socket: &'a Path,
-    /// The processors of its threads. Haul has a thread on each; the others use the first, `cpu`.
+    /// The processors of its threads. haul has a thread on each processor; the other programs use
+    /// the first one, `cpu`.
     cpus: &'a [usize],
     cpu: usize,
     copy: &'a str,
@@ -193,7 +195,7 @@ impl Forwarder {
         matches!(self, Self::Qemu(_))
     }
 
-    /// DPDK's testpmd, if the program is that.
+    /// DPDK's testpmd, if that is the program.
     pub(super) fn testpmd(&self) -> Option<&Testpmd> {
         if let Self::Testpmd(found) = self { Some(found) } else { None }
     }

@@ -7,11 +7,11 @@ use crate::forward::testpmd::Stats;
 /// Packets per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::forward) struct Rates {
-    /// From the ring.
+    /// Packets from the ring, per second.
     pub(in crate::forward) rx: f64,
-    /// Into the ring.
+    /// Packets into the ring, per second.
     pub(in crate::forward) tx: f64,
-    /// Back at the physical side.
+    /// Packets that returned to the physical side, per second.
     pub(in crate::forward) returned: f64,
 }
 

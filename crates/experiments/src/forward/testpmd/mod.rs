@@ -28,10 +28,11 @@ use crate::drive::{Program, Silence, Terminal};
 /// The prompt for a command.
 const PROMPT: &str = "testpmd> ";
 
-/// The longest time until it has started: it touches all of its memory.
+/// The longest time until testpmd has started: it touches all of its memory.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest time until it answers: its main thread has no processor of its own while both poll.
+/// The longest time until testpmd answers: its main thread shares a processor with a thread that
+/// polls.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest time until two connected sides see each other.
@@ -98,7 +99,7 @@ impl Testpmd {
         let bits = self.simd_bits.map(|bits| format!("--force-max-simd-bitwidth={bits}").into());
         let words = bits.into_iter().chain(arguments(setting)).collect();
         let mut program = Program::new(&self.path).with(words);
-        // Otherwise it leaves a folder in /var/run/dpdk.
+        // Otherwise testpmd leaves a folder in /var/run/dpdk.
         program.environment = vec![("RUNTIME_DIRECTORY".into(), setting.folder.into())];
         program
     }
@@ -221,7 +222,8 @@ impl Session {
         Ok(found)
     }
 
-    /// Kills it. By itself it would need a second or two, in which it waits for its threads.
+    /// Kills testpmd. To end regularly, it would need a second or two, in which it waits for its
+    /// threads.
     pub(super) fn quit(mut self) {
         self.terminal.end(&[], Duration::ZERO);
     }
@@ -235,15 +237,15 @@ impl Session {
         self.stats()
     }
 
-    /// Its answer to a command: everything up to the next prompt. A line that another thread prints
-    /// in between, such as that of a link, does not end it.
+    /// The answer of testpmd to a command: everything up to the next prompt. A line that another
+    /// thread prints in between, such as that of a link, does not end it.
     fn ask(&mut self, command: &str) -> Result<String, String> {
         let answer = self.terminal.say(command);
         let answer = answer.and_then(|()| self.terminal.hear_until(PROMPT, TIMEOUT));
         answer.map_err(|silence| self.failure(&silence))
     }
 
-    /// The reason why there is no answer, with the last output if it has ended.
+    /// The reason why there is no answer, with the last output if testpmd has ended.
     fn failure(&self, silence: &Silence) -> String {
         let text = self.terminal.everything();
         let reasons = ["EAL: ", "Cause: ", "VHOST_CONFIG: ", "virtio_user"];

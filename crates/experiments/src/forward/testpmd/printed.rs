@@ -55,7 +55,7 @@ pub(super) fn credible(found: Option<(f64, f64)>, time: Duration) -> Metering {
     Metering::Cycles(of_packet)
 }
 
-/// Cycles per second. If they are not known, more than any processor has.
+/// Cycles per second. If the rate is not known, a higher rate than that of any processor.
 pub(super) fn hertz() -> f64 {
     let clock = Clock::get();
     match clock.kind() {

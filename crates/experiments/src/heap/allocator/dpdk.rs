@@ -116,8 +116,8 @@ fn arguments(memory_mib: usize, is_huge: bool, cpu: usize) -> Vec<String> {
             .map(String::from)
             .into();
     list.push(cpu.to_string());
-    // Without huge pages, DPDK uses what it calls legacy memory. It then refuses --in-memory, which
-    // leaves no file on huge pages, and --no-shconf has the same effect.
+    // Without huge pages, DPDK uses what it calls legacy memory. In this mode, DPDK refuses
+    // --in-memory, with which it leaves no file. --no-shconf has the same effect there.
     let mode = match is_huge {
         true => vec!["--in-memory".into()],
         false => {

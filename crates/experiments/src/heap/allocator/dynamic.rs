@@ -27,7 +27,7 @@ impl Library {
         NonNull::new(handle).map(Self).ok_or_else(last_error)
     }
 
-    /// Its function of this name.
+    /// The library's function of this name.
     ///
     /// # Errors
     /// The library does not contain it.

@@ -11,7 +11,7 @@ use super::Allocator;
 use crate::heap::protocol::Start;
 
 /// The time between two runs of the housekeeping thread. At a rate of 4 KiB per 5 us, less than a
-/// megabyte is allocated in between.
+/// megabyte is allocated between two runs.
 const HOUSEKEEPING: Duration = Duration::from_millis(1);
 
 /// A heap that lives as long as this process.

@@ -57,10 +57,10 @@ pub(super) unsafe trait Allocator: Sync {
     /// memory use after this call is visible.
     fn give_back(&self) {}
 
-    /// Its version, as reported by its library.
+    /// The heap's version, as reported by its library.
     fn version(&self) -> String;
 
-    /// The kind of its pages, if it reports it.
+    /// The kind of the heap's pages, if the heap reports it.
     fn pages(&self) -> Option<String> {
         None
     }

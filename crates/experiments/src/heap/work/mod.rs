@@ -29,8 +29,8 @@ use ring::Ring;
 
 pub(super) use keep::payload_bytes;
 
-/// The byte that tests fill blocks with. It is not 0, so that the kernel does not merge their
-/// pages.
+/// The byte that tests fill blocks with. It is not 0, so that the kernel does not merge the pages
+/// of the blocks.
 const FILL_BYTE: u8 = 0x5a;
 
 /// The smallest size of a page in bytes. A page of any size is resident only after it was written
@@ -54,7 +54,7 @@ pub(super) struct Held {
     blocks: Vec<Block>,
     /// Single times, in the clock's ticks.
     ticks: Vec<u64>,
-    /// The times of the waits between them, in the clock's ticks.
+    /// The times of the waits between the single operations, in the clock's ticks.
     waits: Vec<u64>,
 }
 
@@ -72,15 +72,15 @@ pub(super) struct Harness<'a, A> {
 pub(super) struct Found {
     /// The timed parts, in the order of the task's figures.
     pub(super) samples: Vec<Sample>,
-    /// The number of operations in each of them.
+    /// The number of operations in each timed part.
     pub(super) operations: u64,
     /// Figures that need no division.
     pub(super) values: Vec<f64>,
 }
 
 impl<'a, A: Allocator> Harness<'a, A> {
-    /// A harness for the threads and blocks of the start. The memory that the threads write to
-    /// later is allocated and touched here.
+    /// A harness for the threads and blocks of the start message. The memory that the threads
+    /// write to later is allocated and touched here.
     pub(super) fn new(allocator: &'a A, start: &Start) -> Self {
         let held = || Mutex::new(Held::with_room(start.blocks_max));
         Self {

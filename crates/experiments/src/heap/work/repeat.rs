@@ -113,7 +113,7 @@ impl<A: Allocator> Repeat<'_, A> {
         Ok(())
     }
 
-    /// Allocates until `live` blocks are live. Those of an earlier round stay.
+    /// Allocates until `live` blocks are live. The blocks of an earlier round stay live.
     fn populate(&mut self, live: usize, shape: Shape, random: &mut Random) -> Result<(), String> {
         while self.held.blocks.len() < live {
             let block = self.drawn(shape, random)?;

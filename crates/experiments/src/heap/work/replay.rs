@@ -38,8 +38,8 @@ pub(super) struct Script {
 struct Place {
     block: AtomicPtr<u8>,
     size: AtomicUsize,
-    /// The number of its completed steps. The thread whose turn it is has exclusive access to the
-    /// block.
+    /// The number of completed steps of the block. The thread whose turn it is has exclusive
+    /// access to the block.
     turn: AtomicU32,
 }
 
@@ -156,7 +156,7 @@ impl Script {
 }
 
 impl Place {
-    /// The block and its size. Only the thread whose turn it is may call it.
+    /// The block and its size. Only the thread whose turn it is may call this.
     fn held(&self) -> (NonNull<u8>, usize) {
         let block = NonNull::new(self.block.load(Ordering::Relaxed)).unwrap_or(NonNull::dangling());
         (block, self.size.load(Ordering::Relaxed))

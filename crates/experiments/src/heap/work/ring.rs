@@ -13,7 +13,7 @@ const PLACES: usize = 256;
 /// The number of checks before a side yields.
 const SPINS: u32 = 64;
 
-/// A bounded queue of blocks. One thread puts blocks in, one thread takes them out.
+/// A bounded queue of blocks. One thread puts blocks in, and another thread takes them out.
 pub(super) struct Ring {
     places: Vec<AtomicPtr<u8>>,
     /// The number of blocks that were put in; only the producer writes it.
@@ -24,7 +24,7 @@ pub(super) struct Ring {
     broken: AtomicBool,
 }
 
-/// A counter on a cache line of its own, together with the line that is prefetched with it.
+/// A counter that shares neither its cache line nor the line that is prefetched with it.
 #[repr(align(128))]
 struct Apart(AtomicUsize);
 
