@@ -63,9 +63,9 @@ fn write(path: &Path, events: &[Event<'_>]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// Two threads, three times: one allocates a hundred blocks, the other resizes and frees all but
-/// every tenth. They alternate rarely, because each change waits for the scheduler on a busy
-/// machine.
+/// Two threads, three times: one allocates a hundred blocks, and the other resizes them and frees
+/// all except every tenth. They alternate rarely, because each change waits for the scheduler on
+/// a busy machine.
 fn events() -> Vec<Event<'static>> {
     let name = Call::Name { tag: 1, name: b"kept" };
     let mut events = vec![Event { time_ns: 0, took_ns: 0, thread: 1, call: name }];
@@ -178,8 +178,8 @@ fn footprint_is_at_least_the_live_bytes() {
     }
 }
 
-/// Enough calls that a driver's memory for them exceeds the live bytes, with the most live bytes
-/// between two points of the course.
+/// Enough calls that a driver's memory for them exceeds the live bytes, and that the most bytes
+/// are live between two points of the history.
 #[test]
 fn footprint_is_at_least_live_bytes_at_every_point() {
     const BYTES: u64 = 700;

@@ -112,7 +112,7 @@ fn sizes_are_measured_with_all_kernels() {
         assert_eq!(found.len(), 3 * each);
         assert_eq!(found[each].parameters["size_bytes"], 8192);
         assert_eq!(found[each].experiment, "copy.size");
-        // Only haul is compared with the best of the others.
+        // Only haul is compared with the best of the other subjects.
         for record in &found {
             let has = ["best", "over_best", "over_best_low", "over_best_high"]
                 .map(|name| record.parameters.contains_key(name));

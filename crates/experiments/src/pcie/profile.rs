@@ -1,5 +1,6 @@
-//! The NIC, driver, mode and link of a port, as the program and `/sys` report them unless the user
-//! names others. For an unknown value, the nearest rule is used, and a note says so.
+//! The NIC, driver, mode and link of a port, as the program and `/sys` report them unless the
+//! user names others. If a value is unknown, the estimate uses the most similar rule, and a note
+//! says so.
 
 use haul_machine::sys::PcieDevice;
 use haul_model::pcie::{Link, Mode, NICS, Nic, PcieError, Settings, Thresholds, Version};
@@ -44,7 +45,7 @@ pub struct Profile {
     pub link: Link,
 }
 
-/// The link if it is not known: that of most cards of 25 and 40 Gb/s.
+/// The assumed link if the real one is not known: the link of most cards of 25 and 40 Gb/s.
 const LINK: &str = "gen3x8";
 
 /// DPDK's names of the drivers that haul has rules for, with the name of the NIC.
@@ -66,7 +67,7 @@ const DRIVERS: [(&str, &str); 15] = [
     ("net_bnxt", "bnxt"),
 ];
 
-/// Beginnings of the names of drivers whose packets do not cross a link of their own.
+/// Beginnings of the names of drivers whose ports have no PCIe link to a NIC.
 const SOFTWARE: [&str; 16] = [
     "net_null",
     "net_ring",
@@ -129,8 +130,8 @@ pub fn device_of<'a>(port: &Port, devices: &'a [PcieDevice]) -> Option<&'a PcieD
     })
 }
 
-/// The named values, or else those of the NIC that the port models. If the user names another NIC,
-/// none of the latter apply.
+/// The values that the user names, completed by the values of the NIC that the port models. If
+/// the user names another NIC, the values of the modelled NIC do not apply.
 fn with_modelled(overrides: &Overrides, port: &Port, notes: &mut Vec<String>) -> Overrides {
     let said = |name: &str| port.modelled.get(name).map(String::as_str);
     let Some(nic) = said("nic") else { return overrides.clone() };
@@ -267,8 +268,8 @@ fn link_of(
     let settings =
         Settings { mps: mps.unwrap_or(usual.mps), mrrs: mrrs.unwrap_or(usual.mrrs), ..usual };
     match Link::new(&text, settings) {
-        // A generation that haul does not model, which the device reports and the user did not
-        // name.
+        // The device reports a generation that haul does not model, and the user did not name a
+        // link.
         Err(error) if overrides.link.is_none() => {
             notes.push(format!("{error}: haul assumes {LINK}; name another with --link"));
             Link::new(LINK, settings)

@@ -54,7 +54,7 @@ impl Recorder {
             self.add_port(port, interval.seconds);
             let notes = self.notes.entry(port.number).or_default();
             for note in &port.notes {
-                // A sentence that differs only in a number is the same for a reader.
+                // Two notes that differ only in a number say the same to a reader.
                 let is_known = |known: &String| words(known) == words(note);
                 if !notes.iter().any(is_known) {
                     notes.push(note.clone());

@@ -32,8 +32,8 @@ pub struct Settings<'a> {
     pub overrides: Overrides,
 }
 
-/// A watched program. Dropping it detaches the probe, unless another program had attached it
-/// before.
+/// A watched program. Dropping this value detaches the probe, unless another program had attached
+/// it before.
 pub struct Watch<'a> {
     settings: Settings<'a>,
     begun: Instant,
@@ -106,7 +106,7 @@ impl<'a> Watch<'a> {
     pub fn begin(settings: Settings<'a>) -> Result<Self, Error> {
         let is_ours = match probe::queues(&settings.program) {
             Ok(queues) => queues.is_empty(),
-            // The attempt to attach the probe reports that the program does not have it.
+            // The attempt to attach reports that the program does not have the probe.
             Err(Error::Telemetry(telemetry::Error::Refused { .. })) => false,
             Err(error) => return Err(error),
         };
@@ -128,8 +128,8 @@ impl<'a> Watch<'a> {
     /// # Errors
     /// The program does not answer any more, or a named value cannot exist for a new port.
     pub fn interval(&mut self) -> Result<Interval, Error> {
-        // Ports come and go: the probe is attached to a new port now, and counts from the next
-        // interval on.
+        // Ports may appear at any time. The probe is attached to a new port now, and counts from
+        // the next interval on.
         if !self.last.is_empty() {
             probe::attach(&self.settings.program)?;
         }
@@ -215,7 +215,7 @@ impl<'a> Watch<'a> {
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        // A program that has ended needs no detaching.
+        // The probe cannot be detached from a program that has ended, and need not be.
         let _ = self.let_go();
     }
 }

@@ -6,7 +6,7 @@
 pub enum Mode {
     /// By the processor.
     Base,
-    /// By an engine, synchronously, no load bypass.
+    /// By an engine, synchronously, without load bypass.
     SyncNlb,
     /// Like [`SyncNlb`](Self::SyncNlb), but with load bypass.
     SyncWlb,
@@ -29,7 +29,7 @@ pub struct Row {
     pub faster_copies: f64,
     /// The part due to overlap with computation.
     pub overlap: f64,
-    /// The reason why the figures are not reliable, if they are not.
+    /// The reason why the figures are not reliable; `None` if they are reliable.
     pub disputed: Option<&'static str>,
 }
 

@@ -41,7 +41,7 @@ pub fn each<I: Sync, R: Send>(
     });
 }
 
-/// The number of threads: the requested one, or that of the processors.
+/// The number of threads: the requested number, or the number of processors.
 #[must_use]
 pub fn threads(asked: Option<usize>) -> usize {
     let available = || std::thread::available_parallelism().map_or(1, usize::from);

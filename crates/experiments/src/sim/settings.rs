@@ -29,11 +29,12 @@ impl FromStr for Setting {
     }
 }
 
-/// A configuration from a TOML text. Omitted settings are those of the paper's machine.
+/// Reads a configuration from a TOML text. Omitted settings have the values of the paper's
+/// machine.
 ///
 /// # Errors
-/// It is not TOML, names a setting or a policy that does not exist, or describes an impossible
-/// machine.
+/// The text is not TOML, names a setting or a policy that does not exist, or describes an
+/// impossible machine.
 pub fn parse(name: &str, text: &str) -> Result<Configuration, Error> {
     let failed = |reason: String| Error::SimSetting { setting: name.into(), reason };
     let configuration: Configuration =
@@ -43,8 +44,9 @@ pub fn parse(name: &str, text: &str) -> Result<Configuration, Error> {
     Ok(configuration)
 }
 
-/// Changes one setting. The machine is not validated yet, because two settings may only fit
-/// together. `beside` are further names that the error lists after the machine's.
+/// Changes one setting. The machine is not validated yet, because a setting may be possible only
+/// together with another one that is set later. `beside` are further names that the error lists
+/// after the machine's.
 ///
 /// # Errors
 /// The setting does not exist, or the value is not of its kind.

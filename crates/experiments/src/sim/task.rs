@@ -1,5 +1,5 @@
-//! One run of one program on one machine, as plain data. The same task takes the same cycles on any
-//! machine, however often it is done.
+//! One run of one program on one machine, as plain data. The same task takes the same cycles on
+//! any machine, however often it runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::settings::{self, Setting};
 use crate::error::Error;
 
-/// The number of instructions after which a program is stopped: more than the paper's longest run
-/// has.
+/// The number of instructions after which a program is stopped: more instructions than the
+/// paper's longest run has.
 pub const INSTRUCTIONS_MAX: u64 = 20_000_000_000;
 
 /// The largest number of packets per run: some five days of simulation.
@@ -55,7 +55,7 @@ pub struct Task {
     pub buffer_bytes: u64,
     /// Packets that are received before time is counted.
     pub warm_packets: u64,
-    /// The number of instructions after which it is stopped.
+    /// The number of instructions after which the program is stopped.
     pub instructions_max: u64,
     /// The machine.
     pub machine: Configuration,
@@ -72,7 +72,7 @@ pub struct Simulated {
     pub cycles_per_packet: Option<f64>,
     /// Every counter.
     pub counters: Vec<(String, u64)>,
-    /// The time that the simulator took.
+    /// The time that the simulator used.
     pub seconds: f64,
 }
 
@@ -153,7 +153,8 @@ impl Task {
         }
     }
 
-    /// Whether it runs haul's workload that receives packets, which has settings of its own.
+    /// Whether the task runs haul's workload that receives packets, which has additional
+    /// settings.
     #[must_use]
     pub fn receives(&self) -> bool {
         self.program == RECEIVE
@@ -276,7 +277,7 @@ impl std::fmt::Display for Task {
     }
 }
 
-/// The output of a program that failed, for the error: its end, if it is long.
+/// The output of a program that failed, for the error: the end of the output, if it is long.
 fn written(output: &[u8]) -> String {
     /// The bytes that are shown: a dozen lines.
     const SHOWN_BYTES: usize = 1000;

@@ -1,6 +1,6 @@
 //! The modelled NIC's counter at every rate, for every NIC, mode and option. It is compared with
-//! the estimate for the batches that occurred. A rule that depends on their order is replayed over
-//! them.
+//! the estimate for the batches that occurred. A rule that depends on the order of the batches is
+//! replayed over the batches.
 
 use haul::forward::{Burst, Link, Nic as NicPort, NicSettings, Pool, Port, Time};
 use haul_model::pcie::{
@@ -11,8 +11,9 @@ use haul_model::pcie::{
 /// Packets of each case: fewer if the code is not optimised. The number is a multiple of the
 /// numbers that devices write at once, so that nothing waits at the end.
 const PACKETS: u64 = if cfg!(debug_assertions) { 9_600 } else { 10_000_000 };
-/// The step between rates, in millions per second, from 1 to 16. It is larger with a driver's
-/// option, which does not change the order of anything, and if the code is not optimised.
+/// The step between rates, in millions per second, from 1 to 16. The step is larger for a
+/// driver's option, which does not change the order of the batches, and if the code is not
+/// optimised.
 const STEP: usize = if cfg!(debug_assertions) { STEP_FAR } else { 1 };
 const STEP_FAR: usize = 5;
 /// Packets that a poll requests: as many as vector functions take at once.
@@ -169,8 +170,8 @@ fn compare(term: &Transaction, count: &Count) -> (f64, bool) {
         (term.count_per_s * term.header_bytes, count.header_bytes),
         (term.count_per_s * term.request_bytes, count.request_bytes),
     ];
-    // The estimate consists of binary fractions. It is exact to the tenth digit, and equal when it
-    // is rounded.
+    // The estimate consists of binary fractions. It is exact to the tenth digit, so that the
+    // rounded values are equal.
     let is_equal = pairs.iter().all(|(estimated, counted)| estimated.round() == *counted as f64);
     (off, is_equal)
 }

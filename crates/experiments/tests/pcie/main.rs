@@ -1,5 +1,5 @@
-//! Sources of counters against recorded trees of `/sys` and recorded counters, and a whole watch of
-//! a recorded program; and the modelled NIC's counter against the estimate.
+//! Tests the sources of counters with recorded trees of `/sys` and recorded counters, a whole
+//! watch with a recorded program, and the modelled NIC's counter against the estimate.
 //!
 //! - [`recorded`]: recorded trees, counters and programs;
 //! - [`counted`]: every NIC at every rate, estimated and counted.

@@ -59,7 +59,7 @@ impl Bursts {
     #[must_use]
     pub fn text(&self) -> String {
         let mut batches = self.batches.clone();
-        // Counted as bursts of their mean size.
+        // Bursts above 512 packets count as bursts of their mean size.
         if let Some(mean) = self.larger.1.checked_div(self.larger.0) {
             let mean = mean.min(BATCH_MAX) as u32;
             *batches.entry(mean).or_default() += self.larger.0;

@@ -1,6 +1,6 @@
 //! The burst probe in a DPDK program (`libhaul_dpdk_burst.so`), through its telemetry.
 //!
-//! Answers come from another process. Each is checked, and an invalid one is an error.
+//! Answers come from another process. Each answer is checked, and an invalid one is an error.
 //!
 //! From the bottom up:
 //!
@@ -64,7 +64,8 @@ pub struct Port {
     pub name: String,
     /// `net_ice`.
     pub driver: String,
-    /// The driver's name of its receive function: `Vector AVX2`; empty if it does not report one.
+    /// The driver's name of its receive function: `Vector AVX2`; empty if the driver does not
+    /// report it.
     pub rx_mode: String,
     /// The properties of haul's modelled NIC, by the option names of `haul pcie watch`: `nic`,
     /// `link` and so on; empty for any other port.
@@ -74,8 +75,8 @@ pub struct Port {
 /// Attaches the probe to every further queue. Returns the number of attached queues.
 ///
 /// # Errors
-/// [`Error::NoProbe`] if the program was started without it, [`Error::Probe`] if it cannot attach,
-/// and errors of telemetry.
+/// [`Error::NoProbe`] if the program was started without the probe, [`Error::Probe`] if the probe
+/// cannot attach, and errors of telemetry.
 pub fn attach(program: &Program) -> Result<u64, Error> {
     match ask(program, "/haul/burst/attach") {
         Ok(answer) => number(&checked(answer)?, "attached"),
@@ -84,7 +85,7 @@ pub fn attach(program: &Program) -> Result<u64, Error> {
     }
 }
 
-/// Detaches it from every queue.
+/// Detaches the probe from every queue.
 ///
 /// # Errors
 /// Errors of telemetry.
@@ -131,7 +132,8 @@ fn queue_of(text: &str) -> Option<Queue> {
     words.next().is_none().then_some(Queue { port, queue, receives })
 }
 
-/// The counters of a queue, all of one moment; `None` if it is not attached any more.
+/// The counters of a queue, all of one moment; `None` if the probe is not attached to the queue
+/// any more.
 ///
 /// # Errors
 /// [`Error::Probe`] if the answer is invalid, and errors of telemetry.

@@ -26,10 +26,11 @@ pub enum Quantity {
 pub struct Count {
     /// Its quantity.
     pub quantity: Quantity,
-    /// Its value in the quantity's unit: since some moment, or at present for a share.
+    /// The value in the quantity's unit: the sum since some moment, or the present value of a
+    /// share.
     pub value: f64,
-    /// The size of the counter's unit, for counters of larger pieces. The value divided by it is
-    /// the counter, which may wrap.
+    /// The size of the counter's unit, for counters that count larger pieces. The value divided
+    /// by it is the counter, which may wrap.
     pub unit: f64,
 }
 
@@ -38,11 +39,11 @@ pub struct Count {
 pub struct About {
     /// The unit of a count: `4 B of data, no headers`.
     pub unit: &'static str,
-    /// The devices or ports that it sums up: `all devices below the stack of 0000:5d`.
+    /// The devices or ports that the source sums up: `all devices below the stack of 0000:5d`.
     pub granularity: String,
     /// Its known errors.
     pub traps: Vec<&'static str>,
-    /// Whether haul's authors have compared it with a known transfer.
+    /// Whether haul's authors have compared the source with a known transfer.
     pub is_tested: bool,
 }
 
@@ -64,7 +65,7 @@ pub trait Source: Send {
 /// The reason why a source cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The system forbids it.
+    /// The system forbids the access.
     #[error(
         "counters of {what} exist, but this user may not read them ({reason}): run haul as \
          root, or give it CAP_PERFMON, or allow it to all users: sysctl \
@@ -94,7 +95,7 @@ pub enum SourceError {
         /// The system's error.
         reason: io::Error,
     },
-    /// `/sys` describes it in a form that haul does not know.
+    /// `/sys` describes the unit in a form that haul does not know.
     #[error("/sys describes {what} in a form that haul does not know: it has no {missing}")]
     Unknown {
         /// The unit.

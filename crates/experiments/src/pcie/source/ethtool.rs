@@ -2,8 +2,8 @@
 //!
 //! Names and meanings are from
 //! Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst.
-//! `outbound_pci_stalled_rd` and `_wr` are percent of the last second in which the device had
-//! something to read or write and no credits for it. `_rd_events` and `_wr_events` count the
+//! `outbound_pci_stalled_rd` and `_wr` are the percentages of the last second in which the device
+//! had data to read or write but no credits for it. `_rd_events` and `_wr_events` count the
 //! seconds in which these percentages were above 30%. `outbound_pci_buffer_overflow` counts
 //! packets that were dropped because the link did not take them.
 

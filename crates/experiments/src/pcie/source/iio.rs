@@ -106,7 +106,7 @@ fn die_of(tree: &Tree, unit: &Pmu, root: &str) -> Option<usize> {
 /// The count, scaled to the whole time if the counter ran for a part of it.
 pub(super) fn scaled(value: Value) -> Option<f64> {
     match (value.running_ns, value.enabled_ns) {
-        // It never ran, because other programs hold the unit's registers.
+        // The counter never ran, because other programs hold the unit's registers.
         (0, enabled) if enabled > 0 => None,
         (running, enabled) if running >= enabled => Some(value.count as f64),
         (running, enabled) => Some(value.count as f64 * (enabled as f64 / running as f64)),

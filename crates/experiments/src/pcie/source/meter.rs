@@ -9,7 +9,7 @@ use super::contract::{Count, Quantity, Source, SourceError};
 pub struct Rate {
     /// Its quantity.
     pub quantity: Quantity,
-    /// The value per second, or a share as it is, or the reason why it is not known.
+    /// The value per second, the unchanged value of a share, or the reason why it is not known.
     pub per_s: Result<f64, Gap>,
 }
 

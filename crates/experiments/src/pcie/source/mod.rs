@@ -1,4 +1,4 @@
-//! The counters of a NIC's traffic on this machine, behind one trait.
+//! The counters of a NIC's traffic on this machine, through one trait.
 //!
 //! A source reports its unit, the device, port or socket that it counts, and its known errors.
 //! [`Meter`] turns its counts into rates, and reports a gap if a counter vanished, wrapped beyond

@@ -1,5 +1,5 @@
-//! AMD's and Arm's counters, as data. They have not been compared with a known transfer, and every
-//! page with them says so.
+//! AMD's and Arm's counters, as data. These counters have not been compared with a known
+//! transfer, and every page that shows them says so.
 
 use haul_model::pcie::{Direction, Way};
 
@@ -14,9 +14,9 @@ struct Row {
     name: &'static str,
     /// Its name in `/sys`, before a number.
     unit: &'static str,
-    /// `vendor_id` and `cpu family` of the processors that it applies to; empty: all.
+    /// `vendor_id` and `cpu family` of the processors that have the unit; empty: all.
     processors: &'static [(&'static str, u64)],
-    /// Quantity and fields of an event. Several events of one quantity are summed.
+    /// Quantity and fields of an event. The counts of several events of one quantity are added.
     events: &'static [(Kind, &'static [(&'static str, u64)])],
     unit_bytes: f64,
     unit_text: &'static str,
@@ -118,7 +118,7 @@ impl Other {
     }
 }
 
-/// The machine's only unit of that kind, or that of the root port above the device.
+/// The machine's only unit of that kind, or the unit of the root port above the device.
 fn unit_of<'a>(row: &Row, units: &'a [Pmu], tree: &Tree, address: Option<&str>) -> Option<&'a Pmu> {
     if !row.processors.is_empty() {
         let family = tree.processor("cpu family")?.parse::<u64>().ok()?;

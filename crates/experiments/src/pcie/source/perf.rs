@@ -18,12 +18,12 @@ pub struct Event {
 /// The value of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// The number of events while it ran.
+    /// The number of events while the counter ran.
     pub count: u64,
-    /// Nanoseconds since it was opened.
+    /// Nanoseconds since the counter was opened.
     pub enabled_ns: u64,
-    /// The part of that time in which it ran. It is shorter if events use a unit's registers
-    /// alternately.
+    /// The part of that time in which the counter ran. This part is shorter if events use a
+    /// unit's registers alternately.
     pub running_ns: u64,
 }
 

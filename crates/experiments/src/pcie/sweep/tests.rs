@@ -1,4 +1,4 @@
-//! A sweep finds its break, and agrees with the counter of every NIC.
+//! A sweep finds the break of its curve, and agrees with the counter of every NIC.
 
 use std::collections::BTreeSet;
 
@@ -142,9 +142,10 @@ fn differences_by_clock() -> BTreeSet<String> {
     counted.iter().filter(differs).map(what).collect()
 }
 
-/// With real time, whatever other programs do on this machine. A thread that waits for its
-/// processor leaves a ring full of packets at the end of the window, and receives batches in an
-/// unusual order. Such a run cannot be compared, so one run must agree in every transaction.
+/// The estimate and the counter agree in real time, even if other programs run on this machine. A
+/// thread that waits for its processor leaves a ring full of packets at the end of the window,
+/// and receives batches in an unusual order. Such a run cannot be compared, so one run must agree
+/// in every transaction.
 #[test]
 fn estimate_from_batches_agrees_with_counts() {
     const ATTEMPTS_MAX: usize = 40;

@@ -1,8 +1,9 @@
 //! The paper's experiment: 48 machines, Table 2, Figures 6 to 8, and the error of each figure.
 //!
-//! It runs twice: with the machine as it is described, and with one knob (compute per packet) set
-//! such that BASE's in-order copy shares are those of the paper. The knob depends on no other
-//! figure. If it is zero, the second run would be equal to the first, and is left out.
+//! The experiment runs twice: with the machine as the paper describes it, and with one knob
+//! (compute per packet) set such that BASE's in-order copy shares are those of the paper. The
+//! knob depends on no other figure. If the knob is zero, the second run would be equal to the
+//! first, and is left out.
 //!
 //! From the bottom up:
 //!
@@ -41,7 +42,8 @@ pub use point::{Calibration, Point};
 pub struct Reproduce {
     /// Packets of each trace. The paper: 100,000.
     pub packets: u64,
-    /// Packets of each trace in the calibrated runs. A run reaches its steady state long before.
+    /// Packets of each trace in the calibrated runs. A run reaches its steady state long before
+    /// its last packet.
     pub packets_calibrated: u64,
     /// The number of runs at the same time.
     pub threads: usize,
@@ -72,8 +74,8 @@ impl Experiment for Reproduce {
         TIME_OF_PACKET * self.packets as u32 / self.threads as u32
     }
 
-    /// Runs all machines. Emits a record for each as it ends, and finally those of tables,
-    /// figures, tiers and speed, unless it was stopped before.
+    /// Runs all machines. Emits a record for each run when it ends. If the experiment is not
+    /// stopped, it finally emits the records of tables, figures, tiers and speed.
     ///
     /// # Errors
     /// The program cannot be read, or a run fails.
@@ -85,7 +87,8 @@ impl Experiment for Reproduce {
         let (image, program_digest) = (program.image()?, program.digest());
         let began = Instant::now();
         let points = point::all(0);
-        // The number of runs after the knob was probed, and after it was set.
+        // The number of completed runs when the knob has been probed, and when all runs with the
+        // knob have ended.
         let probed = points.len() + point::base_in_order(0).len();
         let knobbed = probed + points.len();
         let mut done = 0;

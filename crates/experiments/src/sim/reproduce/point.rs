@@ -11,9 +11,10 @@ use crate::sim::task::{Copying, Simulated, Task};
 /// Whether the knob is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calibration {
-    /// The machine as it is described.
+    /// The machine as the paper describes it.
     None,
-    /// Compute per packet such that BASE's copy shares in order are those of the paper.
+    /// The machine with additional compute per packet, so that BASE's in-order copy shares are
+    /// those of the paper.
     OneKnob,
 }
 
@@ -43,17 +44,17 @@ pub struct Point {
     pub channels: u32,
     /// Memory latency.
     pub latency_ns: u64,
-    /// The iterations of the knob.
+    /// The iterations of the knob's loop per packet.
     pub work: u64,
 }
 
 /// Figures 7 and 8 use this payload.
 pub(super) const FIGURE_PAYLOAD: u64 = 1024;
 
-/// The 48 machines. Three traces on two processors, each with BASE, with three engines, and with
-/// two engines without overlap, are 36: without overlap, a synchronous engine with bypass is the
-/// same as an asynchronous one. Figure 7 adds four with one channel, and Figure 8 adds eight with
-/// longer latency.
+/// The 48 machines. 36 of them are three traces on two processors, each with BASE, with three
+/// engines, and with two engines without overlap: without overlap, a synchronous engine with
+/// bypass is the same as an asynchronous one. Figure 7 adds four machines with one channel, and
+/// Figure 8 adds eight machines with longer latency.
 pub(super) fn all(work: u64) -> Vec<Point> {
     let mut points = Vec::new();
     for (payload_bytes, _) in COPY_SHARES {
@@ -78,7 +79,7 @@ pub(super) fn all(work: u64) -> Vec<Point> {
         points.push(Point { latency_ns: 95, ..usual.clone() });
         points.push(Point { latency_ns: 110, ..usual });
     }
-    // The longest first, so that no thread runs one of them alone at the end.
+    // The longest runs are first, so that no thread runs one of them alone at the end.
     points.sort_by_key(|point| std::cmp::Reverse((point.mode == Mode::Base, point.payload_bytes)));
     points
 }
@@ -130,7 +131,7 @@ impl Point {
         task.machine.core.issue = issue(self.in_order);
         let memory = &mut task.machine.memory;
         memory.dram.channels = self.channels;
-        // The chipset is the same, and one channel takes longer for a line than two.
+        // The chipset is the same, but one channel needs more time per line than two.
         memory.latency_ns =
             self.latency_ns + if self.channels == 1 { LINE_ON_ONE_CHANNEL_NS } else { 0 };
         task

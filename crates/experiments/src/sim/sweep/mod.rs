@@ -50,13 +50,13 @@ struct Header {
     varied: Vec<String>,
 }
 
-/// The parts besides its settings that decide a task's outcome.
+/// The inputs, in addition to a task's settings, that decide its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Origin {
     /// The digest of the program's bytes: tasks of one plan run one program.
     program_digest: String,
-    /// The version of haul that wrote the plan, and a digest that changes with each build. After a
-    /// change of the simulator, every task of a new plan is done again.
+    /// The version of haul that wrote the plan, and a digest that changes with each build. After
+    /// a change of the simulator, every task of a new plan runs again.
     simulator: String,
 }
 
@@ -79,7 +79,8 @@ pub struct Plan {
 }
 
 impl Entry {
-    /// Its digest in a plan of that origin, over everything but the index and the digest itself.
+    /// The entry's digest in a plan of that origin, over everything except the index and the
+    /// digest itself.
     fn digest_for(&self, origin: &Origin) -> String {
         format!("{:016x}", digest(line(&(origin, &self.parameters, &self.task)).as_bytes()))
     }
@@ -158,11 +159,11 @@ pub fn write(path: &Path, base: &Task, ranges: &[Range]) -> Result<usize, Error>
 /// The outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// It was done, and its record written.
+    /// The task ran, and its record was written.
     Now,
     /// Its record existed already.
     Before,
-    /// It was stopped before its end, and left no file.
+    /// The task was stopped before its end, and left no file.
     Stopped,
 }
 
@@ -216,13 +217,13 @@ impl Plan {
         self.entries.len()
     }
 
-    /// Whether it has no task.
+    /// Whether the plan has no task.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Does a task, unless its record file exists and is whole, or `stop` is set in the meantime.
+    /// Runs a task, unless its record file exists and is whole, or `stop` is set in the meantime.
     ///
     /// # Errors
     /// There is no such task, the program is not the plan's, the run fails, or the record cannot be
@@ -258,10 +259,10 @@ impl Plan {
         Ok(Completion::Now)
     }
 
-    /// Does all tasks that are not done, `threads` at once, and emits the records of all. When the
-    /// run is stopped, no further task begins, and the running ones end without a record. When a
-    /// record cannot be written, no further task begins. A task that fails does not keep the others
-    /// from being done.
+    /// Runs all tasks without a whole record file, `threads` at once, and emits the records of
+    /// all tasks. When the run is stopped, no further task begins, and the running tasks end
+    /// without a record. When a record cannot be written, no further task begins. If a task
+    /// fails, the other tasks still run.
     ///
     /// # Errors
     /// The first failure; the records of completed tasks are kept.
@@ -291,7 +292,7 @@ impl Plan {
         failure.map_or(Ok(()), Err)
     }
 
-    /// A task's records, if it is done.
+    /// A task's records, if the task has run.
     #[must_use]
     pub fn records_of(&self, index: usize) -> Vec<Record> {
         self.entries.get(index).and_then(|entry| self.record(entry).ok()).unwrap_or_default()
@@ -403,7 +404,7 @@ fn simulator() -> String {
     format!("{} {:016x}", env!("CARGO_PKG_VERSION"), digest(format!("{built:?}").as_bytes()))
 }
 
-/// Writes a file in one step, so that two workers that do the same task do not write to the same
+/// Writes a file in one step, so that two workers that run the same task do not write to the same
 /// file.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
     haul_machine::file::write_atomically(path, text.as_bytes()).map_err(|error| {
