@@ -3,7 +3,7 @@
 use haul::copy::{Hint, Policy, copy, copy_within, fill};
 
 fn main() {
-    // Called once, early. It reads this machine's haul.toml if there is one.
+    // A program calls `init` once, early. It reads this machine's haul.toml if there is one.
     haul::init();
     println!("the policy for this processor is {:?}", Policy::current());
 

@@ -53,7 +53,8 @@ fn receive() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One turn of the loop. A real program would poll all its descriptors here.
+/// Waits, in one turn of the loop, until the descriptor is readable. A real program would poll
+/// all its descriptors here.
 fn wait(channel: BorrowedFd<'_>) -> Result<(), Box<dyn Error>> {
     poll(&mut [PollFd::new(&channel, PollFlags::IN)], None)?;
     Ok(())

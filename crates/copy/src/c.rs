@@ -99,8 +99,8 @@ pub unsafe extern "C" fn memset_above_64(
     unsafe { dispatch::fill_above_64_branching(target.cast(), byte, length).cast() }
 }
 
-/// The body of memcpy and of memmove. It is inlined into both, which saves a jump from one to the
-/// other.
+/// The body of memcpy and of memmove. It is inlined into both functions, which saves a jump from
+/// one to the other.
 ///
 /// # Safety
 /// The conditions of [`memcpy`] apply.

@@ -74,8 +74,8 @@ impl Isa {
     }
 }
 
-/// Whether two names are equal. It does not call the C library's comparison, because this crate
-/// must not depend on that library.
+/// Whether two names are equal. This function does not call the C library's comparison, because
+/// this crate must not depend on that library.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(a, b)| a == b)
 }
@@ -129,8 +129,8 @@ pub struct Facts {
     /// Whether the processor announces enhanced `rep movsb` and `rep stosb` (ERMS), which move more
     /// than one byte at a time.
     pub enhanced_string: bool,
-    /// Whether the processor announces fast short `rep movsb` (FSRM). It is an announcement, not a
-    /// measurement.
+    /// Whether the processor announces fast short `rep movsb` (FSRM). This is an announcement of
+    /// the processor, not a measurement.
     pub fast_short_string: bool,
     /// The size of the last-level cache in bytes as the processor reports it. A hypervisor may
     /// report a wrong size. 0 if it is not reported.

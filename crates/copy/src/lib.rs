@@ -82,7 +82,7 @@ pub use thresholds::{LOOKUP_MIN, NEVER, Thresholds};
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Programs that must not compile. Each fails for the stated reason alone.
+/// Programs that must not compile. Each program fails only for the stated reason.
 ///
 /// A caller must not change a kernel's instruction set, because the instruction set decides
 /// whether the kernel runs:

@@ -16,8 +16,8 @@ pub enum Hint {
     /// caches.
     Streamed,
     /// The data goes from core to core: another core has just written the source, or has read the
-    /// target and will read it again. The lines are therefore in that core's caches. Otherwise it
-    /// is like [`Hint::ReadSoon`].
+    /// target and will read it again. The lines are therefore in that core's caches. In other
+    /// respects, this hint is like [`Hint::ReadSoon`].
     Handover,
 }
 

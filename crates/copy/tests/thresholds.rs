@@ -21,7 +21,7 @@ use support::subjects::{Copier, dispatching_copiers, dispatching_fillers};
 /// The tests of this process share its thresholds, so they run one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The largest copy, in bytes. It consists of several groups of streamed pages.
+/// The largest copy, in bytes. A copy of this size consists of several groups of streamed pages.
 const SIZE_MAX: usize = match (cfg!(miri), cfg!(debug_assertions)) {
     (true, _) => 6000,
     (_, true) => 1 << 16,

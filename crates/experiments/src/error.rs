@@ -23,7 +23,7 @@ pub enum Error {
     /// The burst probe answered with an error.
     #[error("the burst probe answered: {answer}")]
     Probe {
-        /// Its message, with the remedy.
+        /// The probe's message, with the remedy.
         answer: String,
     },
     /// A port could not be opened.
@@ -135,7 +135,7 @@ pub enum Error {
     PeerMissing {
         /// The heap.
         peer: &'static str,
-        /// Its library's file name, without the version.
+        /// The file name of the heap's library, without the version.
         library: &'static str,
         /// Its Debian package.
         package: &'static str,

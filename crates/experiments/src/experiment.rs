@@ -18,7 +18,7 @@ use crate::error::Error;
 /// on a quiet 2-processor Zen 4 (32 MiB of last-level cache), rounded up. If an experiment takes
 /// longer, a plan gives less time to the rounds of the following ones.
 pub trait Experiment {
-    /// Its description for a user: `memcpy, service, l1`.
+    /// The experiment's description for a user: `memcpy, service, l1`.
     fn name(&self) -> String;
 
     /// The time of its rounds; zero if it has no rounds.
@@ -32,7 +32,7 @@ pub trait Experiment {
     /// The approximate time beyond its rounds, on a quiet machine with these caches.
     fn overhead(&self, caches: &Caches) -> Duration;
 
-    /// Its share of a budget that it shares with other experiments, relative to theirs.
+    /// The weight of the experiment if several experiments share a budget.
     fn weight(&self) -> f64 {
         1.0
     }
@@ -52,7 +52,7 @@ pub trait Experiment {
     /// The reason why it stopped. The records emitted before that are valid.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error>;
 
-    /// Its time on a quiet machine with these caches.
+    /// The experiment's time on a quiet machine with these caches.
     fn time(&self, caches: &Caches) -> Time {
         Time { rounds: self.budget(), overhead: self.overhead(caches) }
     }

@@ -64,8 +64,8 @@ fn write(path: &Path, events: &[Event<'_>]) {
 }
 
 /// Two threads, three times: one allocates a hundred blocks, and the other resizes them and frees
-/// all except every tenth. They alternate rarely, because each change waits for the scheduler on
-/// a busy machine.
+/// all except every tenth. The threads alternate rarely, because each change waits for the
+/// scheduler on a busy machine.
 fn events() -> Vec<Event<'static>> {
     let name = Call::Name { tag: 1, name: b"kept" };
     let mut events = vec![Event { time_ns: 0, took_ns: 0, thread: 1, call: name }];

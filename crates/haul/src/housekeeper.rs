@@ -14,9 +14,9 @@ use haul_heap::{Heap, Maintenance};
 /// of the metadata.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
-/// A thread that calls [`Heap::maintain`] repeatedly until this value is dropped. It makes memory
-/// ready before it is needed, gives idle memory back, and reaps dead processes. No request waits
-/// for this work.
+/// A thread that calls [`Heap::maintain`] repeatedly until this value is dropped. The thread
+/// makes memory ready before it is needed, returns idle memory to the system, and frees the
+/// blocks of dead processes. No request waits for this work.
 ///
 /// A child of fork has the heap but not the thread, and must start another housekeeper. Dropping
 /// this value in the child ends no thread, and never drops the `heap` argument of
@@ -58,8 +58,8 @@ struct State {
 
 impl Housekeeper {
     /// Starts the thread. `heap` is any pointer to a heap, such as an [`Arc`] or a `'static`
-    /// reference. The first round begins at once, and each later one `pause` after the end of the
-    /// one before.
+    /// reference. The first round begins at once, and each later round begins `pause` after the
+    /// end of the previous one.
     ///
     /// # Errors
     /// The system cannot start a thread.

@@ -96,7 +96,7 @@ struct ChannelPage;
 #[doc = include_str!("../../../docs/heap.md")]
 struct HeapPage;
 
-/// Programs that must not compile without `unsafe`. Each fails for that reason alone.
+/// Programs that must not compile without `unsafe`. Each program fails only for that reason.
 ///
 /// A stopped sender may still write to the target after the call has returned:
 ///

@@ -87,9 +87,9 @@ impl fmt::Display for Disturbance {
 /// The machine's disturbances during a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Noticed {
-    /// The share of all CPUs' time that the hypervisor gave to other guests, in percent; `None` if
-    /// the kernel does not report it. It is a separate figure, and it is a disturbance only if it
-    /// exceeds a limit that the caller sets.
+    /// The share of all CPUs' time that the hypervisor gave to other guests, in percent; `None`
+    /// if the kernel does not report it. This share is a separate figure. It counts as a
+    /// disturbance only if it exceeds a limit that the caller sets.
     pub steal_percent: Option<f64>,
     /// The disturbances to report.
     pub disturbances: Vec<Disturbance>,

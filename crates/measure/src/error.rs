@@ -117,7 +117,7 @@ pub enum DistributionFault {
     /// Larger than any distribution can be.
     #[error("it holds {bytes} bytes, over the limit of {limit}")]
     TooLarge {
-        /// Its size, or the bytes read before the limit.
+        /// The file's size, or the bytes read before the limit.
         bytes: u64,
         /// The limit.
         limit: u64,

@@ -14,8 +14,8 @@ use rustix::fs::OFlags;
 /// terminal, and Ctrl-\.
 pub const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Stack of the thread, which formats a line and removes files. It is small, so that it fits within
-/// a limit of the address space.
+/// Stack of the thread, which formats a line and removes files. The stack is small, so that it
+/// fits if the address space is limited.
 const STACK_BYTES: usize = 256 << 10;
 
 /// The pipe to which the handler writes a signal's number; -1 if there is none.

@@ -81,7 +81,7 @@ fn truncated_file_is_rejected() {
 }
 
 /// Truncates haul's own files, and those of `shared/data` if they exist, so that a hundredth of
-/// their bytes is lost. That is a much smaller share of their calls.
+/// their bytes is lost. A hundredth of the bytes is a much smaller share of the calls.
 #[test]
 fn file_without_a_hundredth_of_its_bytes_is_rejected() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

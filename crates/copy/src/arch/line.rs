@@ -73,7 +73,7 @@ pub(crate) trait Line: Copy {
     #[inline(always)]
     fn fence() {}
 
-    /// Prefetches the line at `source`. It never faults, at any address.
+    /// Prefetches the line at `source`. The prefetch never faults, at any address.
     #[inline(always)]
     fn prefetch(_source: *const u8) {}
 }

@@ -228,7 +228,7 @@ best! {
 }
 
 /// The copy for data that goes from core to core: `rep movsb` if the thresholds use it and the
-/// policy allows it at any alignment, else registers. Both copy into the caches.
+/// policy allows it at any alignment, else registers. Both kernels copy into the caches.
 pub(crate) fn handover_copy() -> CopyFn {
     let by_registers = cached_copy();
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -57,7 +57,8 @@ pub struct Policy {
     pub thresholds: Thresholds,
 }
 
-/// The choices of a policy that this processor cannot run. Each is replaced by the default.
+/// The choices of a policy that this processor cannot run. The default replaces each of these
+/// choices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
     /// The shape of small copies.
@@ -82,8 +83,8 @@ pub(crate) static CHOSEN: AtomicU8 = AtomicU8::new(0);
 pub(crate) const MASKS: u8 = 0x80;
 
 /// 1 if small copies use masks; 0 otherwise, and before the first copy above 64 bytes. The inline
-/// code of `haul.h` reads it. It is separate from [`CHOSEN`] because an exported static is read
-/// through the global offset table, which would slow down readers of [`CHOSEN`].
+/// code of `haul.h` reads it. This static is separate from [`CHOSEN`] because an exported static
+/// is read through the global offset table, which would slow down readers of [`CHOSEN`].
 #[unsafe(export_name = "haul_small_by_masks")]
 pub(crate) static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
 

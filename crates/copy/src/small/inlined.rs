@@ -35,9 +35,9 @@ pub(crate) unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     }
 }
 
-/// memmove of `length <= 64` bytes. It has two branches fewer than [`memcpy`]. Copies by memcpy
-/// are longer: beyond L2, its long calls take nearly libc's time, so its short calls have to be
-/// faster.
+/// memmove of `length <= 64` bytes. This memmove has two branches fewer than [`memcpy`]. Copies
+/// by memcpy are longer: beyond L2, its long calls take nearly libc's time, so its short calls
+/// have to be faster.
 ///
 /// # Safety
 /// The conditions of [`copy`](super::copy) apply.

@@ -15,10 +15,10 @@
 //! n <= 64:  16 bytes at 0, k, n-16-k, n-16   k = 16 when n > 32, else 0
 //! ```
 //!
-//! An additional store is free if the target is in L1. It is expensive beyond L2, where the number
-//! of calls that the processor has in flight limits the speed. [`inlined`] saves the time of the
-//! call, so its memcpy and memset can branch at 32, which saves two of four stores; its memcpy also
-//! branches at 8.
+//! An additional store is free if the target is in L1. Beyond L2, an additional store is
+//! expensive, where the number of calls that the processor has in flight limits the speed.
+//! [`inlined`] saves the time of the call, so its memcpy and memset can branch at 32, which saves
+//! two of four stores; its memcpy also branches at 8.
 //!
 //! All loads precede all stores, so overlap is harmless. Where addresses are computed, the widest
 //! store comes last: if a program loads the target's first 2, 4 or 8 bytes right after the copy,

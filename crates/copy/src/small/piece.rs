@@ -8,12 +8,14 @@ use core::mem::MaybeUninit;
 
 use super::{inner_offset, word};
 
-/// The target of stores that the size does not need. They start at its middle.
+/// The target of stores that the size does not need. The stores start in the middle of the
+/// scratch.
 type Scratch = MaybeUninit<[u64; 2]>;
 
-/// The source of loads that the size does not need. They start at its middle. It is not the
-/// scratch, because a load from the scratch would wait for earlier stores to it. It is a constant,
-/// because the address of a static would come from the global offset table.
+/// The source of loads that the size does not need. The loads start in the middle of this
+/// constant. They do not read the scratch, because a load from the scratch would wait for earlier
+/// stores to it. The source is a constant, because the address of a static would come from the
+/// global offset table.
 const NOTHING: &[u64; 2] = &[0; 2];
 
 /// The offset in a scratch at which accesses start. If a copy has 0 bytes, the access to its last

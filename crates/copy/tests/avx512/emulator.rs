@@ -12,9 +12,9 @@
 //! changed since, an AVX2 instruction has written the register, and the upper half counts as
 //! cleared.
 //!
-//! An unknown instruction aborts the process with a message that has the instruction's text. So
-//! does a misaligned operand of an instruction that requires alignment. A bad address kills the
-//! process with SIGSEGV, as it would without the emulator.
+//! An unknown instruction aborts the process with a message that has the instruction's text. A
+//! misaligned operand of an instruction that requires alignment aborts the process too. A bad
+//! address kills the process with SIGSEGV, as it would without the emulator.
 
 use core::cell::UnsafeCell;
 use std::sync::Once;
@@ -182,8 +182,8 @@ fn set_mask(instruction: &Instruction, frame: &Frame) -> Result<(), String> {
     Ok(())
 }
 
-/// A masked load that clears the other bytes, or a masked store. It accesses byte by byte, so that
-/// no masked-out byte is accessed.
+/// A masked load that clears the other bytes, or a masked store. The emulation accesses memory
+/// byte by byte, so that no masked-out byte is accessed.
 fn move_masked(instruction: &Instruction, frame: &mut Frame) -> Result<(), String> {
     let number = instruction.op_mask().number();
     // SAFETY: the state is this thread's, which does not run while its trap is handled.

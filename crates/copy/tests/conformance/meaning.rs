@@ -1,5 +1,6 @@
 //! Copies of values that are more than bytes: pointers keep their provenance, and uninitialized
-//! bytes may be copied. Only Miri detects the difference.
+//! bytes may be copied. Only Miri detects a copy that loses provenance or reads uninitialized
+//! bytes.
 
 use core::mem::MaybeUninit;
 

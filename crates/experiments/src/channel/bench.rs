@@ -8,8 +8,8 @@ use super::pair::Launch;
 use super::peers::Found;
 use super::protocol::Kind;
 
-/// A sample has this many bytes in total, or is one message. That is small enough for the caches
-/// and for verifying every message, and large enough for the precision of the clock.
+/// A sample has this many bytes in total, or is one message. This size is small enough for the
+/// caches and for verifying every message, and large enough for the precision of the clock.
 const SAMPLE_BYTES: usize = 1 << 20;
 
 /// `SAMPLE_BYTES` with a busy processor. Such a sample spans several time slices of the program

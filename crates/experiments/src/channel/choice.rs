@@ -39,7 +39,7 @@ pub struct Chosen<'a> {
     /// The records from which the entries follow.
     pub evidence: Vec<&'a Record>,
     /// Sizes in bytes without an entry in the table: first those with both processors free, then
-    /// those with one busy. Either the hypervisor disturbed their records (see
+    /// those with one busy. Either the hypervisor disturbed the records of these sizes (see
     /// [`Record::is_disturbed`]), or other programs ran at the same time (see
     /// [`Record::is_beside_others`]). A disturbance delays two processes that wait for each other
     /// more than it delays a single process.
@@ -209,7 +209,7 @@ mod tests {
     }
 
     /// `pull` is faster here only because one processor runs a program that the bench does not
-    /// know about. It is not faster on an otherwise idle machine.
+    /// know about. On an otherwise idle machine, `pull` is not faster.
     #[test]
     fn table_ignores_records_beside_other_programs() {
         let beside = |record: Record, count: f64| record.with("others_processors", count);

@@ -1,5 +1,5 @@
-//! The subjects whose memory fits. The others are left out, and the measurement goes on without
-//! them.
+//! The subjects whose memory fits. The other subjects are left out, and the measurement continues
+//! without them.
 
 use haul_measure::Error as Unmeasurable;
 use haul_model::Bytes;
@@ -20,8 +20,8 @@ pub(super) struct Fitting<'a> {
 }
 
 impl Bench {
-    /// The subjects that fit into this much memory, in bytes. Those that need the least are added
-    /// first, so that as many as possible are measured in one run.
+    /// The subjects that fit into this much memory, in bytes. The subjects that need the least
+    /// memory are added first, so that one run measures the largest possible number of subjects.
     ///
     /// # Errors
     /// Not even source and target of the two ends fit.

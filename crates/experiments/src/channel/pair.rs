@@ -21,15 +21,15 @@ const OTHER_END_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time between two checks for a driver's connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The time from sending the line to the moment at which both ends begin. Both have read the line
-/// by then.
+/// The time from sending the line to the moment at which both ends begin. Both ends have read the
+/// line by that moment.
 const LEAD_NS: u64 = 300_000;
 
 /// The command that starts the two ends.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The program. Its arguments are followed by the path of the run's socket and, if each end is
-    /// started separately, by `A` or `B`.
+    /// The program. After its arguments, the run appends the path of the run's socket and, if
+    /// each end is started separately, `A` or `B`.
     pub program: Program,
     /// Whether the program starts both ends, as mpirun does.
     pub starts_both: bool,
@@ -77,8 +77,8 @@ impl Pair {
         listener.set_nonblocking(true).map_err(nowhere)?;
         let (mut printed, input) = Printed::new().map_err(failed)?;
         let mut children = spawn(launch, &control, &input).map_err(failed)?;
-        // This process's copy of the drivers' pipe is closed, so that their output ends when they
-        // do.
+        // This process's copy of the drivers' pipe is closed, so that the drivers' output ends
+        // when the drivers end.
         drop(input);
         let met = meet(&listener, &mut children);
         let (a, b) = match met {

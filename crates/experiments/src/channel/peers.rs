@@ -1,7 +1,7 @@
 //! The transports that haul's channels are compared with, and where each is found on this machine.
 //!
-//! The source code of the drivers in C is part of this program as text. It is compiled when it is
-//! needed, so that no peer is needed to build haul.
+//! The source code of the drivers in C is part of this program as text. A run compiles this code
+//! when it needs a driver, so that no peer is needed to build haul.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -48,9 +48,11 @@ pub enum Peer {
 pub struct Found {
     /// The transport.
     pub peer: Peer,
-    /// The command that starts its ends; `None` if haul's own drivers have this transport.
+    /// The command that starts the ends of the transport; `None` if haul's own drivers contain
+    /// the transport.
     pub launch: Option<Launch>,
-    /// The folder in which it was compiled. It is removed with the last clone.
+    /// The folder in which the driver was compiled. It is removed with the last clone of this
+    /// value.
     _folder: Option<Arc<Folder>>,
 }
 

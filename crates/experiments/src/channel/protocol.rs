@@ -19,7 +19,7 @@ pub enum Side {
 pub enum Kind {
     /// Messages one after the other from A to B.
     Transfer,
-    /// Each message to B, and back from B's target.
+    /// Each message from A to B, and from B's target back to A.
     Echo,
 }
 

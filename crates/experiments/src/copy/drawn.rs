@@ -22,8 +22,8 @@ use crate::outcome::{self, Metric, Template};
 const SAMPLE: Duration = Duration::from_micros(100);
 
 /// The time of cold sizes beyond their rounds, per byte of the last-level cache. The memory of
-/// these sizes is a multiple of that cache. It is placed and touched, and each round visits all
-/// of it.
+/// these sizes is a multiple of that cache. The memory is placed and touched, and each round
+/// visits all of it.
 const COLD_NS_PER_CACHE_BYTE: f64 = 40.0;
 
 /// haul under the policy in force. `haul-untuned` is haul without a haul.toml.
@@ -60,8 +60,8 @@ pub struct Drawn {
     pub branches: Branches,
     /// The part of each target that is read right after its call.
     pub then_read: ThenRead,
-    /// Whether `haul-untuned` takes part: `haul` under the default policy. That policy is installed
-    /// before each of its samples, for the whole process.
+    /// Whether `haul-untuned` takes part: `haul` under the default policy. The default policy is
+    /// installed before each sample of `haul-untuned`, for the whole process.
     pub untuned: bool,
     /// The longest time of the rounds.
     pub budget: Duration,

@@ -12,8 +12,8 @@ use haul_measure::placement::Operation;
 use super::subjects::Routine;
 use super::then_read::{LOAD_BYTES, ThenRead};
 
-/// The byte that a fill writes. It is neither 0, which some libraries treat specially, nor all
-/// ones.
+/// The byte that a fill writes. The byte is neither 0, which some libraries treat specially, nor
+/// 0xff.
 pub const FILL_BYTE: u8 = 0xa5;
 
 /// Bytes that must be readable after every target, because [`List::run`] reads them.
@@ -271,8 +271,8 @@ unsafe fn run_only<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C) {
     }
 }
 
-/// The timed loop with a reader right after each call. The loads wait for the copy's stores. They
-/// are slow if several stores contribute to a load, or if a store is not forwarded.
+/// The timed loop with a reader right after each call. The loads wait for the copy's stores. The
+/// loads are slow if several stores contribute to a load, or if a store is not forwarded.
 #[inline(never)]
 unsafe fn run_and_read<E: Entry, C: Call, R: Read>(
     entries: &[E],

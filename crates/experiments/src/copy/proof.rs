@@ -1,7 +1,8 @@
 //! The comparison of a subject's bytes with the expected ones, so that a wrong kernel cannot win.
 //!
-//! It follows the timed rounds and uses the first thread's memory. It calls the subject with
-//! single operations of the workload, and also compares the bytes on both sides of the target.
+//! The proof follows the timed rounds and uses the first thread's memory. It calls the subject
+//! with single operations of the workload, and also compares the bytes on both sides of the
+//! target.
 
 use haul_measure::placement::Operation;
 use haul_model::Bytes;
@@ -90,7 +91,8 @@ fn check_one(
     }
 }
 
-/// A copy of the bytes. It is as large as a buffer, so a memory limit may refuse it.
+/// A copy of the bytes. The copy is as large as a buffer, so the allocation may exceed a memory
+/// limit.
 fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len()).map_err(|_| haul_measure::Error::Map {

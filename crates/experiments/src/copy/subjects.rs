@@ -1,6 +1,6 @@
-//! The candidates. Each is called through the same C signature, by a pointer that hides the
-//! function from the compiler. haul is also called as its users compile it, with sizes up to 64
-//! bytes inlined. [`Plain`] decides which of the two the records of an experiment call `haul`.
+//! The candidates. Each subject is called through the same C signature, by a pointer that hides
+//! the function from the compiler. haul is also called as its users compile it, with sizes up to
+//! 64 bytes inlined. [`Plain`] decides which of the two the records of an experiment call `haul`.
 //!
 //! `libc` is the memcpy that the dynamic linker gives an application, found by name at run time.
 //! If a replacement is preloaded, the lookup finds the replacement, which is then measured.
@@ -80,8 +80,8 @@ const C: &str = "haul-c";
 /// haul inlined, if `haul` is called through the C ABI.
 const INLINE: &str = "haul-inline";
 
-/// All candidates that run on this processor, `libc` first. One of `haul-c` and `haul-inline` is
-/// `haul` under its longer name.
+/// All candidates that run on this processor, `libc` first. Either `haul-c` or `haul-inline` is
+/// the same candidate as `haul`.
 #[must_use]
 pub fn available(function: Function, plain: Plain) -> Vec<Candidate> {
     let mut candidates = vec![libc_candidate(function)];

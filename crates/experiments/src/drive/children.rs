@@ -38,7 +38,8 @@ impl Children {
         }
     }
 
-    /// Ends them. It first sends SIGTERM, because mpirun then ends the processes that it started.
+    /// Ends them. SIGTERM is sent first, because mpirun ends the processes that it started when
+    /// it receives SIGTERM.
     pub(crate) fn end(&mut self) {
         for child in &mut self.0 {
             let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -50,7 +51,7 @@ impl Children {
         }
         self.await_end();
         for child in &mut self.0 {
-            // As above. Its exit status is not used.
+            // As above. The exit status of the process is not used.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -123,7 +123,7 @@ impl Conversation {
     ///
     /// # Errors
     /// Those of [`hear`](Self::hear), except for a closed conversation. It is also an error if
-    /// the line is not such a message.
+    /// the line is not a message of this type.
     pub(crate) fn hear_message<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         match self.hear() {
             Ok(line) => Ok(Some(serde_json::from_str(&line)?)),

@@ -1,5 +1,5 @@
-//! The output of a child process. It is read while the process runs, and reported if the process
-//! fails.
+//! The output of a child process. A thread reads the output while the process runs. The output is
+//! reported if the process fails.
 
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn reason_has_beginning_of_output() {
         let (mut printed, mut input) = Printed::new().unwrap();
-        // This is more than a pipe holds: the writer must not wait.
+        // The output is larger than a pipe's buffer: the writer must not wait.
         input.write_all(b"usage:\n").unwrap();
         input.write_all(&[b'x'; 1 << 20]).unwrap();
         drop(input);

@@ -1,5 +1,5 @@
-//! A program that is controlled through a terminal. It reads commands from standard input. Its
-//! output goes to a terminal, so that the C library writes every line at once.
+//! A program that is controlled through a terminal. The program reads commands from standard
+//! input. Its output goes to a terminal, so that the C library writes every line at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -51,8 +51,8 @@ impl Terminal {
         let mut command = program.command_without_printed();
         command.stdin(Stdio::piped()).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn()?;
-        // This closes the command's descriptors of the terminal. Otherwise reading would not end
-        // with the program.
+        // This closes the command's descriptors of the terminal. If they stayed open, reading
+        // would not end with the program.
         drop(command);
         let (input, process) = (child.stdin.take(), child.id());
         let mut children = Children::new();
@@ -85,7 +85,8 @@ impl Terminal {
     pub(crate) fn hear_until(&mut self, mark: &str, timeout: Duration) -> Result<String, Silence> {
         let started = Instant::now();
         let mut text = self.heard.lock();
-        // Each byte is searched once. Otherwise each new line would cost a search from the start.
+        // Each byte is searched only once, so that a new line does not cost a search from the
+        // start.
         let mut searched = self.position;
         loop {
             let new = &text.bytes[searched..];

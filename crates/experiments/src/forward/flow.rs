@@ -14,8 +14,8 @@ pub enum Flow {
     Dequeue,
     /// A fixed number of packets circulates between switch and guest.
     Loopback,
-    /// The guest makes packets, and the switch returns them. It is the only flow whose load haul
-    /// sets for any switch.
+    /// The guest makes packets, and the switch returns them. Only in this flow can haul set the
+    /// load for any switch.
     Return,
 }
 
@@ -24,7 +24,7 @@ impl Flow {
     pub const ALL: [Self; 5] =
         [Self::Pvp, Self::Enqueue, Self::Dequeue, Self::Loopback, Self::Return];
 
-    /// Its name in commands, and after `forward.` in records.
+    /// The flow's name in commands, and after `forward.` in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl Layout {
         Self::PackedVector,
     ];
 
-    /// Its name in commands and records.
+    /// The layout's name in commands and records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

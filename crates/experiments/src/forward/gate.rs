@@ -1,6 +1,6 @@
-//! The end of a flow, which packets come from or go to. It is closed until both sides have
-//! started, so that no packet is made before that. It can be opened again with another rate,
-//! without a restart.
+//! The end of a flow, which packets come from or go to. The gate is closed until both sides have
+//! started, so that no packet is made before that. The gate can be opened again with another
+//! rate, without a restart.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -36,7 +36,7 @@ impl Meter {
         })
     }
 
-    /// Only the worker calls it.
+    /// Only the worker calls this function.
     fn add(&self, direction: usize, cycles: u64, packets: usize) {
         for (sum, more) in self.0.counts[direction].iter().zip([cycles, packets as u64]) {
             sum.store(sum.load(Ordering::Relaxed) + more, Ordering::Relaxed);

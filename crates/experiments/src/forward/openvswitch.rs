@@ -252,8 +252,8 @@ impl Drop for Session {
 const PHYSICAL: u32 = 1;
 const GUEST: u32 = 2;
 
-/// Its files, and the name of its bridge: a tap of that name exists in the network namespace while
-/// it runs.
+/// Open vSwitch's files, and the name of its bridge. While Open vSwitch runs, a tap of that name
+/// exists in the network namespace.
 struct Files {
     folder: PathBuf,
     records: PathBuf,

@@ -153,8 +153,8 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
     remarks.on(record.with(key::PAGE_BYTES, page_bytes))
 }
 
-/// The record with the versions and features of both sides. These come from one restart, because
-/// they are the same in all restarts.
+/// The record with the versions and features of both sides. Versions and features come from one
+/// restart, because they are the same in all restarts.
 fn with_receipt(mut record: Record, sample: &Sample) -> Record {
     let (switch, guest) = &sample.receipts;
     for (name, value) in [

@@ -7,10 +7,10 @@
 //! trials find bounds quickly. A bad short trial counts against a load only as far as good short
 //! trials do not make up for it, and a load becomes a lower bound only by full trials.
 //!
-//! The search measures at the highest load, and then at the rate that passed there. It widens the
-//! range from there until it has a bound on either side, and then halves the distance on a
-//! logarithmic scale, until the bounds are as close as the goal requires. It begins with short
-//! trials.
+//! The search measures at the highest load, and then at the rate that passed there. From this
+//! rate, the search widens the range until it has a bound on either side. After that, it halves
+//! the distance on a logarithmic scale, until the bounds are as close as the goal requires. The
+//! search begins with short trials.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

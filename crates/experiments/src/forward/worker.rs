@@ -39,7 +39,7 @@ pub(super) fn distributed<T>(queues: Vec<T>, threads: usize) -> Vec<Vec<T>> {
 
 /// A running thread.
 pub(super) struct Worker {
-    /// The first flow of its packets, and the number of flows.
+    /// The first flow of the thread's packets, and the number of flows.
     flow_first: usize,
     flows: usize,
     mailbox: Mailbox,

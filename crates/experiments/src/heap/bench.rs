@@ -340,7 +340,7 @@ impl Bench {
         Ok(Next::Round)
     }
 
-    /// One task of a repetition with one heap, unless the heap is out of the run.
+    /// One task of a repetition with one heap, unless the heap was removed from the run.
     fn task(
         &self,
         number: u64,

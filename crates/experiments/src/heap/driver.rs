@@ -102,7 +102,7 @@ fn own_ns(found: &[Found]) -> Vec<f64> {
 }
 
 /// Nanoseconds per operation of one thread, from the start of all threads to the end of the last.
-/// It shows the speed of all of them together, however they share their CPUs.
+/// This figure shows the speed of all threads together, however they share their CPUs.
 fn joint_ns(found: &[Found]) -> f64 {
     let samples = || found.iter().flat_map(|found| &found.samples);
     let start = samples().map(|sample| sample.start).min().unwrap_or(0);

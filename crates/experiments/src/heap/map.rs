@@ -148,7 +148,7 @@ impl Picture {
         }
     }
 
-    /// The heap's bytes by their state. They add up to `ready`.
+    /// The heap's bytes by their state. The bytes of all states add up to `ready`.
     fn whole(&self, asked: Option<u64>) -> Vec<(&'static str, u64)> {
         let sum = |of: fn(&Share) -> u64| self.classes.values().map(of).sum::<u64>();
         let (live, cached) = (sum(|share| share.live), sum(|share| share.cached));
@@ -262,8 +262,8 @@ fn replayed(trace: &Trace, end: usize) -> Result<(Heap, u64), Error> {
     Ok((heap, asked))
 }
 
-/// A reallocation is an allocation and a free. A map shows where blocks are and not how they got
-/// there, and memory that was never written must not be read.
+/// Performs a reallocation as an allocation and a free: a map shows only where blocks are, and
+/// the contents of blocks that were never written must not be copied.
 fn step(
     heap: &Heap,
     operation: &Operation,
@@ -280,8 +280,8 @@ fn step(
         }
     };
     if let Some((old, _)) = std::mem::replace(place, new) {
-        // SAFETY: this heap allocated the block. Its only reference was this one, which is
-        // overwritten.
+        // SAFETY: this heap allocated the block. The only reference to the block was the one in
+        // `place`, which is overwritten.
         let freed = unsafe { heap.free(old) };
         debug_assert!(freed.is_ok(), "{freed:?}");
     }

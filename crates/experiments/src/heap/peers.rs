@@ -43,7 +43,7 @@ impl Peer {
     pub const ALL: [Self; 5] =
         [Self::Dpdk, Self::Mimalloc, Self::Jemalloc, Self::Tcmalloc, Self::Libc];
 
-    /// Its name in commands and records.
+    /// The heap's name in commands and records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

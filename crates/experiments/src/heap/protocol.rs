@@ -104,8 +104,8 @@ pub enum Task {
         end: usize,
     },
     /// Repeats an operation. Returns the ns that a thread spends per operation (the mean over
-    /// threads). Then it returns the ns per operation of each thread, from the start of all
-    /// threads to the end of the last.
+    /// threads). After that value, it returns the ns per operation of each thread, from the start
+    /// of all threads to the end of the last thread.
     Repeat {
         /// The operation.
         what: Repeated,

@@ -44,9 +44,10 @@ const MEMORY_FACTOR: u64 = 3;
 /// The least memory that a heap is built for, in bytes.
 const MEMORY_LEAST: u64 = 64 << 20;
 
-/// The number of bytes by which the live blocks may exceed the growth of a process. This is memory
-/// that the heap had free and resident before the first operation, although it was asked to return
-/// it: some 100 KiB of glibc, and the rest of the first huge pages of other heaps.
+/// The number of bytes by which the live blocks may exceed the growth of a process. Live blocks
+/// may use memory that was free but resident before the first operation, although the heap was
+/// asked to return it: some 100 KiB of glibc, and the rest of the first huge pages of other
+/// heaps.
 const FREE_BEFORE_BYTES: u64 = 512 << 10;
 const FREE_BEFORE_BYTES_HUGE: u64 = 2 * HUGE_PAGE_BYTES as u64;
 

@@ -66,7 +66,8 @@ pub struct Bandwidth {
     pub operation: Operation,
     /// The number of threads that perform the operation at the same time.
     pub threads: usize,
-    /// The size of each thread's buffer. It must be larger than the caches to measure memory.
+    /// The size of each thread's buffer. The buffer must be larger than the caches, so that
+    /// memory is measured.
     pub size_bytes: usize,
     /// The longest time of the rounds; at least seven rounds are run.
     pub budget: Duration,
@@ -250,7 +251,7 @@ mod x86_64 {
         super::fold(words)
     }
 
-    /// `fold_avx2` for use as a plain function pointer. It must only be used if AVX2 is
+    /// `fold_avx2` for use as a plain function pointer. The pointer may be used only if AVX2 is
     /// available.
     pub(super) fn fold_avx2_checked(words: &[u64]) -> u64 {
         // SAFETY: `reads` uses this function only after Isa::Avx2.is_available().

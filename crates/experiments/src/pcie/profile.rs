@@ -22,7 +22,7 @@ pub struct Overrides {
     pub link: Option<String>,
     /// Its maximum payload size.
     pub mps: Option<u32>,
-    /// Its maximum read request size.
+    /// The device's maximum read request size.
     pub mrrs: Option<u32>,
     /// The receive free threshold.
     pub rx_free: Option<u32>,

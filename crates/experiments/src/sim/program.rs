@@ -43,7 +43,7 @@ impl Program {
         Ok(Self { place: path.into(), bytes: bytes.into() })
     }
 
-    /// Its name or its path.
+    /// The program's name or path.
     #[must_use]
     pub fn place(&self) -> &Path {
         &self.place

@@ -99,7 +99,7 @@ const WORKLOAD_SETTINGS: [&str; 6] =
 
 impl Task {
     /// Runs it; `None` if `stop` was set before its end, which is checked some ten times per
-    /// second. It is deterministic, except for [`Simulated::seconds`].
+    /// second. The result is deterministic, except for [`Simulated::seconds`].
     ///
     /// # Errors
     /// The machine is impossible, or the program fails or does something invalid.

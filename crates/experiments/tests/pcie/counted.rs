@@ -1,6 +1,6 @@
-//! The modelled NIC's counter at every rate, for every NIC, mode and option. It is compared with
-//! the estimate for the batches that occurred. A rule that depends on the order of the batches is
-//! replayed over the batches.
+//! Tests the modelled NIC's counter at every rate, for every NIC, mode and option. Compares the
+//! counter with the estimate for the batches that occurred. A rule that depends on the order of
+//! the batches is replayed over the batches.
 
 use haul::forward::{Burst, Link, Nic as NicPort, NicSettings, Pool, Port, Time};
 use haul_model::pcie::{
@@ -170,8 +170,8 @@ fn compare(term: &Transaction, count: &Count) -> (f64, bool) {
         (term.count_per_s * term.header_bytes, count.header_bytes),
         (term.count_per_s * term.request_bytes, count.request_bytes),
     ];
-    // The estimate consists of binary fractions. It is exact to the tenth digit, so that the
-    // rounded values are equal.
+    // The estimate is a sum of binary fractions, and is exact to the tenth digit. The rounded
+    // values are therefore equal.
     let is_equal = pairs.iter().all(|(estimated, counted)| estimated.round() == *counted as f64);
     (off, is_equal)
 }

@@ -22,9 +22,9 @@ use crate::random::Random;
 pub const SIZE_MAX_BYTES: usize = 1 << 20;
 
 /// The accepted distance of the probabilities' sum from 1: ten times the distance of the known
-/// files (sums of 4,096 entries of eight digits, up to 9e-7 from 1). It is small because a
-/// truncated file loses few calls but many bytes: the last half of `service` is 0.1% of its calls
-/// and 69% of its bytes.
+/// files (sums of 4,096 entries of eight digits, up to 9e-7 from 1). The distance is small
+/// because a truncated file loses few calls but many bytes: the last half of `service` is 0.1% of
+/// its calls and 69% of its bytes.
 pub const SUM_TOLERANCE: f64 = 1e-5;
 
 /// The accepted distance if a file's entries have so few digits that rounding alone explains it:
@@ -65,8 +65,8 @@ impl Distribution {
         file::read(path)
     }
 
-    /// Creates a distribution from probabilities by size: index = size in bytes. They are scaled to
-    /// sum to exactly 1.
+    /// Creates a distribution from probabilities by size: index = size in bytes. The
+    /// probabilities are scaled so that their sum is exactly 1.
     ///
     /// # Errors
     /// There are no or too many probabilities, one is negative or not finite, or their sum is

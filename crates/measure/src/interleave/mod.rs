@@ -44,8 +44,8 @@ use crate::sys;
 /// A sample lasts at least this many times the timer's precision.
 pub const PRECISION_MULTIPLE: f64 = 1000.0;
 
-/// The length of the untimed part before a sample: the length of the sample divided by this. It
-/// warms up the subject's code and the predictors.
+/// The length of the untimed part before a sample: the length of the sample divided by this. This
+/// part warms up the subject's code and the predictors.
 pub const LEAD_IN_DIVISOR: u64 = 8;
 
 /// The least interval between two calls of the progress callback.
@@ -61,8 +61,8 @@ pub trait Subject: Sync {
     fn run(&self, thread: usize, iterations: u64);
 
     /// Called untimed before each sample of `iterations`, with the round's number, which is the
-    /// same for all subjects of a round. It warms up caches and predictors; the default runs an
-    /// eighth of the sample.
+    /// same for all subjects of a round. This call warms up caches and predictors; the default
+    /// runs an eighth of the sample.
     fn prepare(&self, thread: usize, round: u64, iterations: u64) {
         let _ = round;
         if iterations >= LEAD_IN_DIVISOR {
@@ -158,7 +158,7 @@ pub struct SubjectOutcome {
     /// The comparison with the baseline (for the baseline: with its second series). `None` without
     /// a round.
     pub comparison: Option<Comparison>,
-    /// Its resource use other than time.
+    /// The subject's resource use other than time.
     pub account: Account,
 }
 

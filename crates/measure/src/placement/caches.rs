@@ -33,8 +33,8 @@ impl Caches {
     /// Creates cache sizes from those that a machine reports, nearest first
     /// (`Machine::caches_bytes`). Missing or implausible values are replaced: levels always grow,
     /// L1 is within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC at most [`LAST_CACHE_SHARE_BYTES`], as
-    /// for copies. That also limits the memory and the time of the level "cold": on an idle machine
-    /// with a larger cache, some of its data is in L3.
+    /// for copies. The limits also bound the memory and the time of the level "cold": on an idle
+    /// machine with a larger cache, some of its data is in L3.
     #[must_use]
     pub fn from_sizes(sizes_bytes: &[u64]) -> Self {
         let default = Self::default();

@@ -117,11 +117,11 @@ impl Placement {
         }
     }
 
-    /// The offset of a round's region, in bytes. It is drawn from the round's number, so that all
-    /// subjects of a round have the same location and the next round has another. In L1 it is
-    /// anywhere within [`PLACES_BYTES`]; in L2, and where the level has grown, it is within a page,
-    /// because data elsewhere would come from beyond the level. It is 0 where each pass shifts the
-    /// addresses anyway.
+    /// The offset of a round's region, in bytes. The offset is drawn from the round's number, so
+    /// that all subjects of a round have the same location and the next round has another. In L1
+    /// it is anywhere within [`PLACES_BYTES`]; in L2, and where the level has grown, it is within
+    /// a page, because data elsewhere would come from beyond the level. The offset is 0 at the
+    /// levels where each pass shifts the addresses.
     #[must_use]
     #[inline]
     pub fn place_bytes(&self, round: u64) -> usize {

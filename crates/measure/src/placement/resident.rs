@@ -1,10 +1,10 @@
 //! Two buffers of one size that are reused, at another location in each round.
 //!
-//! They are in the nearest cache that holds both. The speed of a subject relative to another
-//! depends on their location: on the distance of target and source modulo a page, and on the
-//! other data of the process in the same sets of L1. With one location for a whole process, each
-//! process would measure a different location (docs/measure.md has figures). Each round therefore
-//! has a new location, which all its subjects share.
+//! The buffers are in the nearest cache that holds both. The speed of a subject relative to
+//! another depends on their location: on the distance of target and source modulo a page, and on
+//! the other data of the process in the same sets of L1. With one location for a whole process,
+//! each process would measure a different location (docs/measure.md has figures). Each round
+//! therefore has a new location, which all its subjects share.
 
 use super::{LINE_BYTES, Operation, PLACES_BYTES, SLOT_BYTES};
 use crate::distribution::Alignment;

@@ -111,8 +111,8 @@ pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
 /// The conditions of [`copy`] apply, and `length` must be above 256.
 #[inline(always)]
 pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8, length: usize) {
-    // One comparison covers both cases: if the target is below the source, the difference wraps to
-    // a huge distance above it.
+    // One comparison covers disjoint and overlapping areas: if the target is below the source,
+    // the difference wraps to a huge distance above the source.
     let distance = target.addr().wrapping_sub(source.addr());
     // SAFETY: the caller's promise, each branch has the length that its callee requires, and
     // `backward` is chosen exactly if the target starts inside the source.

@@ -39,7 +39,7 @@ const AHEAD: usize = 2048;
 /// The bytes of a page that are copied before the next page's turn.
 const TURN: usize = 2 * LINE;
 
-/// memmove of any length. It streams copies that are longer than 256 bytes and do not overlap.
+/// memmove of any length. Streams copies that are longer than 256 bytes and do not overlap.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable for `length` bytes, and the processor must have
@@ -100,7 +100,7 @@ unsafe fn stream_group<L: Line, const PAGES: usize>(target: *mut u8, source: *co
     }
 }
 
-/// memset of any length. It streams fills that are longer than 256 bytes.
+/// memset of any length. Streams fills that are longer than 256 bytes.
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes, and the processor must have `L`'s features.

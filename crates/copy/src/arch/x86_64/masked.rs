@@ -30,9 +30,9 @@
 //! if its mask is empty. A call therefore has as few stores as possible, and as few instructions
 //! with a result (see `dispatch::by_masks`).
 //!
-//! zmm16 and up have no SSE halves, so the code needs no `vzeroupper` before the return. It is
-//! assembly because the compiler would choose zmm0, and because uninitialized bytes may be copied
-//! but must not be read as integers.
+//! zmm16 and up have no SSE halves, so the code needs no `vzeroupper` before the return. The code
+//! is assembly because the compiler would choose zmm0, and because uninitialized bytes may be
+//! copied but must not be read as integers.
 //!
 //! # What was tried
 //!
@@ -52,8 +52,8 @@ use crate::small;
 /// The largest copy in bytes that uses one masked load and store.
 pub(crate) const ONE_COPY_MAX: usize = 32;
 
-/// The largest copy in bytes that uses registers of 32 bytes. It is not 128, so that one bit of the
-/// size gives the offset of the inner pieces.
+/// The largest copy in bytes that uses registers of 32 bytes. The limit is not 128, so that one
+/// bit of the size gives the offset of the inner pieces.
 pub(crate) const COPY_MAX: usize = 127;
 
 /// The largest fill in bytes that uses registers without a loop.
@@ -97,8 +97,8 @@ pub(crate) fn set_in_force(by_masks: bool) {
     }
 }
 
-/// The address 32 bytes above a copy's target. It shows whether the target is close to the end of a
-/// page, and the copy addresses the target relative to it.
+/// The address 32 bytes above a copy's target. The address shows whether the target is close to
+/// the end of a page. The copy accesses the target relative to this address.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Above(*mut u8);
@@ -198,8 +198,8 @@ pub(crate) unsafe fn copy_33_to_127(target: *mut u8, source: *const u8, length: 
     }
 }
 
-/// Whether a fill at this address uses masks. It does not in the last line of a page, where a mask
-/// may be slow, or if the policy does not use masks.
+/// Whether a fill at this address uses masks. It does not use masks in the last line of a page,
+/// where a mask may be slow, or if the policy does not use masks.
 #[inline(always)]
 pub(crate) fn fills_by_policy(target: *mut u8) -> bool {
     fills_by(target, FILLS.load(Ordering::Relaxed))
@@ -224,17 +224,17 @@ fn fills_by(target: *mut u8, bits: u32) -> bool {
 ///
 /// The assembly ends with the smallest sizes, so that a return follows them: with a jump to a
 /// return, they take 1.05 to 1.11 times as long. The first half is stored first, so that a load
-/// from it waits less. The registers are those of the arguments, so that the return value is moved
-/// last: moved first, as the compiler would do, a fleet's fills take 1.03 times as long.
+/// from this half waits less. The registers are those of the arguments, so that the return value
+/// is moved last: moved first, as the compiler would do, a fleet's fills take 1.03 times as long.
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes, and should not lie in the last line of a page,
 /// where this is slow. The processor must have AVX-512 BW and VL, and BMI2.
 #[inline(always)]
 pub(crate) unsafe fn fill_to_255(target: *mut u8, byte: i32, length: usize) -> bool {
-    // SAFETY: the two masks together select `length` bytes. The second applies 32 bytes above the
-    // first, or at the same address if it is empty. The label `lines` has the lengths that its
-    // callee requires. Only clobbered registers are written.
+    // SAFETY: the two masks together select `length` bytes. The second mask applies 32 bytes
+    // above the first, or at the same address if it is empty. The label `lines` has the lengths
+    // that its callee requires. Only clobbered registers are written.
     unsafe {
         asm!(
             "vpbroadcastb ymm16, esi",

@@ -130,8 +130,9 @@ pub(crate) unsafe fn copy_forward(target: *mut u8, source: *const u8, length: us
 }
 
 /// Fills the first four and the last four lines, which is the whole target up to [`BLOCK_MAX`]
-/// bytes. It runs before the branch at that size, which is mispredicted if sizes vary: sizes of
-/// packets in L1 take 0.97 of the time of one line and a loop (Xeon of family 6, model 167).
+/// bytes. This function runs before the branch at [`BLOCK_MAX`], which is mispredicted if sizes
+/// vary: sizes of packets in L1 take 0.97 of the time of one line and a loop (Xeon of family 6,
+/// model 167).
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes, which must be at least [`STEP`]. The processor

@@ -122,8 +122,8 @@ impl Transport for Staged {
         Ok(())
     }
 
-    /// A creates the shared memory, and B maps it as soon as it exists. Its pages exist before the
-    /// timed part, as in the experiment.
+    /// A creates the shared memory, and B maps it as soon as it exists. The pages of this memory
+    /// exist before the timed part, as in the experiment.
     fn before(&mut self, task: &Task, _source: &[u8]) -> Result<(), String> {
         let bytes = task.size * task.count;
         self.next = 0;

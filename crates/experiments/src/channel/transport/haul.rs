@@ -269,9 +269,9 @@ impl Transport for Haul {
     }
 }
 
-/// Writes to one page in [`DIRTY_PAGES`] without reading it. It writes the byte that is already
-/// there, because the sent bytes are verified. The message begins after `before` bytes of the
-/// seed's content.
+/// Writes to one page in [`DIRTY_PAGES`] without reading it. Each write stores the byte that is
+/// already there, because the run verifies the sent bytes. The message begins after `before`
+/// bytes of the seed's content.
 fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
     let page_bytes = haul_measure::sys::page_bytes();
     for start in (0..buffer.len()).step_by(page_bytes * DIRTY_PAGES) {

@@ -25,7 +25,7 @@ const MEETING: Duration = Duration::from_secs(10);
 /// The time between two attempts to connect.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// One end of a transport. Its errors are sentences without a full stop.
+/// One end of a transport. The errors of its methods are sentences without a full stop.
 pub trait Transport {
     /// Sends a message. When the call returns, the transport does not use these bytes any more,
     /// unless the transport's documentation says otherwise. The run does not write to these bytes

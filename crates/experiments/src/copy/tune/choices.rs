@@ -1,8 +1,9 @@
 //! The small shape and the instruction set, which copies and fills share.
 //!
-//! The small shape is tried on the sizes of a service, inlined as in programs. The instruction set
-//! is tried on single sizes, from the first that uses blocks to the first that uses another method.
-//! Both are tried with both readers. The result is checked on other distributions.
+//! The small shape is tried on the sizes of a service, inlined as in programs. The instruction
+//! set is tried on single sizes, from the first that uses blocks to the first that uses another
+//! method. Both choices are tried with both readers. The result is checked on other
+//! distributions.
 
 use std::time::Duration;
 

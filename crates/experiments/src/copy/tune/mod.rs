@@ -48,8 +48,8 @@ use crate::experiment::{Experiment, nanoseconds};
 /// The share of a part's time for training.
 const TRAIN_SHARE: f64 = 0.6;
 
-/// The least saving over all checks, as a share of the time, for which a tuned set is kept. It
-/// must also exceed the noise, by the rule that the report page uses as well.
+/// The least saving over all checks, as a share of the time, for which a tuned set is kept. The
+/// saving must also exceed the noise, according to the same rule as on the report page.
 const GAIN_MIN: f64 = 0.005;
 
 /// The largest loss at a single check for which a tuned set is kept, as a share of the time. Up
@@ -61,9 +61,9 @@ const LOSS_MAX: f64 = 0.01;
 /// one check is acceptable if all checks together save 6%.
 const LOSS_SHARE_MAX: f64 = 0.5;
 
-/// The least time of a tuning run, per byte of the largest measured size (8 s for 128 MiB). It
-/// covers the fewest rounds of all sizes up to that one, of copies and of fills, with their
-/// memory and their proofs.
+/// The least time of a tuning run, per byte of the largest measured size (8 s for 128 MiB). This
+/// time is enough for the fewest rounds of all sizes up to that one, of copies and of fills,
+/// including their memory and their proofs.
 const LEAST_NS_PER_BYTE: f64 = 60.0;
 
 /// The limits of a tuning run.
@@ -156,7 +156,8 @@ impl Part {
 /// The result of tuning.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// The policy to use. It keeps the default for each part for which tuning does not win.
+    /// The policy to use. The policy keeps the default for each part for which tuning finds
+    /// nothing better.
     pub policy: Policy,
     /// The result for each part, and whether it is kept.
     pub verdicts: Vec<Verdict>,

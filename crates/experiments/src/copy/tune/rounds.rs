@@ -17,8 +17,8 @@ use crate::copy::{Function, ThenRead, proof};
 use crate::error::Error;
 use crate::outcome::{self, Metric, Template};
 
-/// The share of a comparison's time for rounds. The rest is for mapping and touching its memory,
-/// and for its proofs.
+/// The share of a comparison's time for rounds. The rest of the time is for mapping and touching
+/// the comparison's memory, and for its proofs.
 const OWN_SHARE: f64 = 0.75;
 
 /// The smallest number of rounds per comparison, whatever the budget.

@@ -50,8 +50,8 @@ pub(super) fn train(
     if !takes_new_strings(&found, &base) {
         return Ok(Some(found));
     }
-    // Strings may be far slower at offsets that random addresses rarely have. Such sizes are tried
-    // at offsets that are known to be bad.
+    // Strings may be far slower at offsets that random addresses rarely have. Sizes that would
+    // newly use strings at any alignment are tried at offsets that are known to be bad.
     for trained in &mut trained {
         let size = trained.size;
         let is_string = |policy| search::method(function, policy, size) == Method::String;

@@ -52,7 +52,8 @@ const OPERATIONS_OF_ALL_LISTS: usize = 512 << 10;
 /// The largest number of lists per thread.
 const LISTS_MAX: usize = 256;
 
-/// The distance from one sample's list to the next. It is odd, so that all lists are used.
+/// The distance from one sample's list to the next. The distance is odd, so that all lists are
+/// used.
 const LIST_STRIDE: usize = 5;
 
 /// The number of operations in a list whose branches predictors should learn.
@@ -121,7 +122,7 @@ enum Turn {
     Round,
 }
 
-/// One thread's memory and lists, and its position in them.
+/// One thread's memory and lists, and the thread's position in the lists.
 #[derive(Debug)]
 struct PerThread {
     region: Region,
@@ -156,9 +157,9 @@ impl Workload {
         Self::new(threads, Turn::List, 0, draw)
     }
 
-    /// One size at a time, with the copy's own two buffers again and again. They lie in the nearest
-    /// cache that holds both, at a random location for each round. Alignments are random for each
-    /// call, within a cache line and within a page.
+    /// One size at a time, with the copy's own two buffers again and again. The buffers are in
+    /// the nearest cache that holds both, at a random location in each round. Alignments are
+    /// random for each call, within a cache line and within a page.
     ///
     /// # Errors
     /// The machine does not have enough memory.
@@ -330,9 +331,9 @@ impl Subject for OnWorkload<'_> {
         while rest > 0 {
             let list = &own.lists[index];
             let count = rest.min(list.len() - position);
-            // SAFETY: the layout drew the operations. Its region, which was mapped for this thread
-            // with the slack after it, contains them at every location and under every shift. Only
-            // this thread uses it.
+            // SAFETY: the layout drew the operations. Its region, which was mapped for this
+            // thread with the slack after it, contains them at every location and under every
+            // shift. Only this thread uses the region.
             unsafe {
                 list.run(self.candidate.routine, position..position + count, base, self.read)
             };

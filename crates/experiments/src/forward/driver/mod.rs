@@ -321,8 +321,8 @@ fn trimmed(batches: &[u64]) -> Vec<u64> {
     batches[..last.map_or(0, |last| last + 1)].to_vec()
 }
 
-/// A guest returns packets with other addresses, as testpmd's mode `mac` does. So does a switch
-/// whose packets have no addresses, if a kernel would drop them.
+/// A guest returns packets with other addresses, as testpmd's mode `mac` does. A switch does the
+/// same if its packets have no addresses and a kernel would drop them.
 fn mode(start: &Start, flow: Flow) -> Mode {
     let is_bare = start.is_to_kernel && start.source == Source::Null;
     let (source, target) = ([0x02, 0, 0, 0, 0, 0x10], [0x02, 0, 0, 0, 0, 0x11]);

@@ -106,7 +106,7 @@ impl Qemu {
         &self.path
     }
 
-    /// Its version, such as `7.2.22`.
+    /// QEMU's version, such as `7.2.22`.
     pub(super) fn version(&self) -> &str {
         &self.version
     }

@@ -13,8 +13,8 @@ use crate::forward::flow::Flow;
 use crate::forward::protocol::{Counted, Reply, Role, Start, Task};
 use crate::forward::waits;
 
-/// The longest time until haul's own process answers. It may first wait for a link, or for
-/// packets in transit.
+/// The longest time until haul's own process answers. The process may first wait for a link, or
+/// for packets in transit.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The time between two questions for its counters.
@@ -29,7 +29,7 @@ pub(super) struct Haul {
     conversation: Conversation,
     printed: Printed,
     process: u32,
-    /// Its counters when the measured window began.
+    /// The process's counters when the measured window began.
     before: Counted,
 }
 
@@ -110,8 +110,8 @@ impl Haul {
         }
     }
 
-    /// Its counters at a later time than `before`. It publishes its counters every 20 ms, or when
-    /// its thread has a processor again.
+    /// The process's counters at a later time than `before`. The process publishes its counters
+    /// every 20 ms, or later if its thread has to wait for a processor.
     fn counted_later(&mut self) -> Result<Counted, String> {
         let started = Instant::now();
         loop {

@@ -61,13 +61,13 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
             if *flow == Flow::Pvp {
                 add(format!("--vdev=net_null0,size={size_bytes},copy=0"));
             }
-            // Its source does not write packets; this mode writes addresses.
+            // testpmd's source does not write packets; this mode writes addresses.
             if *is_to_kernel { "mac" } else { switch_mode(*flow) }
         }
         Role::Guest => {
             add("--log-level=pmd.net.virtio.init:debug".into());
             if *layout == Layout::PackedVector {
-                // Otherwise it uses AVX2, and scalar functions.
+                // Without this option, testpmd uses AVX2, and scalar functions.
                 add("--force-max-simd-bitwidth=512".into());
             }
             add(format!(
@@ -78,7 +78,8 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
             guest_mode(*flow)
         }
     };
-    // Otherwise it waits for up to nine seconds for links, which come when the other side does.
+    // Without `--disable-link-check`, testpmd waits for links for up to nine seconds, but a link
+    // exists only after the other side has started.
     for word in ["--", "-i", "--nb-cores=1", "--no-flush-rx", "--burst=32", "--disable-link-check"]
     {
         add(word.into());

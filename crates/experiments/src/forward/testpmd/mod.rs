@@ -1,8 +1,8 @@
 //! DPDK's testpmd as switch and as guest: its command lines, its prompt, and its output.
 //!
 //! A guest here is testpmd with `net_virtio_user`: a virtio driver in a process, without a
-//! hypervisor. Rates are those that testpmd prints itself, "since last show". It reads its own
-//! clock together with its counters, so that a late command does not change them.
+//! hypervisor. Rates are those that testpmd prints itself, "since last show". testpmd reads its
+//! own clock together with its counters, so that a late command does not change them.
 //!
 //! From the bottom up:
 //!
@@ -167,7 +167,7 @@ impl Session {
         Ok((own, parse_stats(&text, 1)))
     }
 
-    /// Its version, such as `22.11.11`.
+    /// testpmd's version, such as `22.11.11`.
     pub(super) fn version(&self) -> Option<String> {
         parse_version(&self.terminal.everything())
     }
@@ -189,8 +189,8 @@ impl Session {
     /// It has ended, or does not answer.
     pub(super) fn meter(&mut self) -> Result<(), String> {
         self.ask("set record-core-cycles on")?;
-        // A thread in the middle of a burst would count the time since the machine's start for that
-        // burst. It must have finished the burst before the counts are cleared.
+        // A thread in the middle of a burst would count the time since the machine's start for
+        // that burst. The thread must have finished the burst before the counts are cleared.
         std::thread::sleep(POLL_INTERVAL);
         self.clear()
     }
@@ -202,7 +202,7 @@ impl Session {
 
     /// The cycles per packet since the counting began; `None` if no packet came. Counts that its
     /// thread writes while they are cleared keep their old values, so that more cycles are
-    /// counted than have passed. Such cycles are counted again, a few times.
+    /// counted than have passed. In this case, the cycles are counted again, a few times.
     ///
     /// # Errors
     /// It has ended, or does not answer.

@@ -8,7 +8,7 @@ use haul_measure::clock::{Clock, ClockKind};
 /// clocks.
 const SHARE_MAX: f64 = 1.05;
 
-/// Its answer for the cycles per packet.
+/// testpmd's answer for the cycles per packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::forward) enum Metering {
     /// No packet came.

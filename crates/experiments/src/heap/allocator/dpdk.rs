@@ -31,8 +31,8 @@ pub(in crate::heap) struct Dpdk {
 }
 
 impl Dpdk {
-    /// Loads the library and initialises it, without devices, files or other processes. It uses
-    /// huge pages if it may and enough are free.
+    /// Loads the library and initialises it, without devices, files or other processes. DPDK uses
+    /// huge pages if they are allowed and enough of them are free.
     ///
     /// # Errors
     /// The library cannot be loaded, lacks a function, or does not start.
@@ -109,7 +109,7 @@ fn has_huge_pages(memory_mib: usize) -> bool {
     })
 }
 
-/// DPDK's arguments. It pins the calling thread to `cpu`.
+/// DPDK's arguments. DPDK pins the calling thread to `cpu`.
 fn arguments(memory_mib: usize, is_huge: bool, cpu: usize) -> Vec<String> {
     let mut list: Vec<String> =
         ["haul", "--no-pci", "--no-telemetry", "--iova-mode=va", "--log-level=error", "-l"]
@@ -149,7 +149,7 @@ fn initialise(
     let init =
         unsafe { std::mem::transmute::<*mut c_void, Init>(address(library, c"rte_eal_init")?) };
     // SAFETY: the arguments are C strings that may be written to and are never freed, with a null
-    // after the last. It is called once in this process.
+    // after the last. `rte_eal_init` is called once in this process.
     let parsed = unsafe { init(count, pointers.as_mut_ptr()) };
     if parsed >= 0 { Ok(()) } else { Err(format!("rte_eal_init failed, with: {attempt}")) }
 }

@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use haul_measure::memory::{Pages, Region};
 
-/// A list of fixed length. All of its pages exist from the start.
+/// A list of fixed length. All pages of the list exist from the start.
 pub(super) struct Fixed<T> {
     memory: Region,
     count: usize,
@@ -15,7 +15,7 @@ pub(super) struct Fixed<T> {
 }
 
 impl<T> Fixed<T> {
-    /// This many elements, in order.
+    /// A list of this many elements, in order.
     ///
     /// # Errors
     /// There is no memory for them, or `make` fails.

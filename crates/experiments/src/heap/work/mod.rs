@@ -29,8 +29,8 @@ use ring::Ring;
 
 pub(super) use keep::payload_bytes;
 
-/// The byte that tests fill blocks with. It is not 0, so that the kernel does not merge the pages
-/// of the blocks.
+/// The byte that tests fill blocks with. The byte is not 0, so that the kernel does not merge the
+/// pages of the blocks.
 const FILL_BYTE: u8 = 0x5a;
 
 /// The smallest size of a page in bytes. A page of any size is resident only after it was written

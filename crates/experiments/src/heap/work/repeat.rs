@@ -35,8 +35,8 @@ pub(super) struct Round {
 }
 
 impl<A: Allocator> Repeat<'_, A> {
-    /// First runs a part of the round untimed, so that caches and predictors know it again. Then
-    /// runs and times all of it.
+    /// First runs a part of the round untimed, so that caches and predictors know it again. After
+    /// that, runs and times the whole round.
     pub(super) fn run(
         &mut self,
         what: Repeated,

@@ -251,7 +251,7 @@ pub(super) mod tests {
                 command: command.to_owned(),
             };
             let place = self.0.iter().position(|(name, _)| *name == command);
-            // The last answer to a command stays.
+            // The last answer to a command is given again.
             let place = place.ok_or_else(refused)?;
             let more = self.0.iter().filter(|(name, _)| *name == command).count() > 1;
             Ok(if more { self.0.remove(place).1 } else { self.0[place].1.clone() })

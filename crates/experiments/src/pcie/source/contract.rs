@@ -49,13 +49,13 @@ pub struct About {
 
 /// A source of counts.
 pub trait Source: Send {
-    /// Its name, such as `intel-iio`.
+    /// The source's name, such as `intel-iio`.
     fn name(&self) -> &'static str;
 
     /// Its description.
     fn about(&self) -> &About;
 
-    /// All its counters at present.
+    /// The present values of all counters of the source.
     ///
     /// # Errors
     /// [`SourceError`]; the next read may succeed.

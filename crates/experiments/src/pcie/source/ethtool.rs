@@ -162,7 +162,7 @@ fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::
     }
     request.name[..name.len()].copy_from_slice(name);
     // SAFETY: the request has the kernel's layout. Its pointer refers to a live, writable buffer
-    // with room for more than any driver's answer to the command in it.
+    // that has room for more than any driver's answer to the requested command.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     match result {
         0 => Ok(()),
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     /// A part of the output of `ethtool -S` for a ConnectX-6 Dx, by the names of the kernel's
-    /// counters.rst. It is written by hand from that page, because no card was available.
+    /// counters.rst. The text is written by hand from that page, because no card was available.
     const RECORDED: &str = include_str!("recorded/ethtool-mlx5.txt");
 
     fn statistics(text: &str) -> Vec<(String, u64)> {

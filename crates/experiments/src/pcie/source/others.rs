@@ -12,7 +12,7 @@ use super::tree::Tree;
 /// The counters of one unit.
 struct Row {
     name: &'static str,
-    /// Its name in `/sys`, before a number.
+    /// The unit's name in `/sys`, before a number.
     unit: &'static str,
     /// `vendor_id` and `cpu family` of the processors that have the unit; empty: all.
     processors: &'static [(&'static str, u64)],

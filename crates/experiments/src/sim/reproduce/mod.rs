@@ -51,8 +51,8 @@ pub struct Reproduce {
     pub program: Option<std::path::PathBuf>,
 }
 
-/// The largest number of packets before time is counted. They warm the caches, the predictor and
-/// the connection, and are more than the NIC's 256 buffers.
+/// The largest number of packets before time is counted. These packets warm the caches, the
+/// predictor and the connection. Their number is larger than that of the NIC's 256 buffers.
 const WARM_PACKETS_MAX: u64 = 300;
 
 /// The time per packet of all runs together, on one core: some 100 ns per instruction, 48 runs of

@@ -1,11 +1,11 @@
 //! From times by method and size to strings and thresholds: pure arithmetic.
 //!
-//! There are few thresholds and their values are the measured sizes, so all combinations are
-//! tried, for copies with strings at any alignment and with strings only if target and source are
-//! aligned alike. At each size, a combination costs the logarithm of the ratio of its method to
-//! the default, if that ratio is beyond doubt: see [`counted`]. The cheapest wins. Among
-//! combinations of equal cost, the one that changes the method of the fewest sizes wins, and
-//! among these the one with the fewest changed thresholds.
+//! There are few thresholds, and their values are the measured sizes. The search therefore tries
+//! all combinations. For copies, it tries them with strings at any alignment, and with strings
+//! only if target and source are aligned alike. At each size, a combination costs the logarithm
+//! of the ratio of its method to the default, if that ratio is beyond doubt: see [`counted`]. The
+//! cheapest wins. Among combinations of equal cost, the one that changes the method of the fewest
+//! sizes wins, and among these the one with the fewest changed thresholds.
 
 use haul_copy::NEVER;
 use haul_copy::Policy;
