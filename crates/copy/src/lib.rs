@@ -34,7 +34,7 @@
 //! - `arch`: the algorithm, written once over a cache line in registers, and a thin file for each
 //!   instruction set;
 //! - [`cpu`]: the processor's instruction sets and identity;
-//! - `thresholds`: the sizes at which the copying method changes;
+//! - `thresholds`: the sizes from which another copying method is used;
 //! - `policy`: every choice that depends on the processor, as one value, with a default for each
 //!   processor;
 //! - [`kernel`]: every kernel by name, for benchmarks and tests;

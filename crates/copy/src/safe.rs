@@ -15,8 +15,8 @@ pub enum Hint {
     /// A device reads the target, or a core reads it much later, so the copy should bypass the
     /// caches.
     Streamed,
-    /// The data goes from core to core: another core has just written the source, or has read the
-    /// target and will read it again. The lines are therefore in that core's caches. In other
+    /// One core passes the data to another: another core has just written the source, or has read
+    /// the target and will read it again. The lines are therefore in that core's caches. In other
     /// respects, this hint is like [`Hint::ReadSoon`].
     Handover,
 }

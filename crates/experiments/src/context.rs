@@ -25,7 +25,7 @@ pub struct Context<'a> {
     /// Receives the progress of an experiment, at most 20 times a second.
     pub progress: &'a mut dyn FnMut(&Step),
     /// Receives the reason for which an experiment leaves out a subject and continues with the
-    /// others.
+    /// other subjects.
     pub warn: &'a mut dyn FnMut(&str),
 }
 

@@ -16,7 +16,7 @@ use crate::error::Error;
 /// experiment places buffers, starts processes, proves bytes and runs the fewest rounds of each
 /// subject. Every constant of the estimate is the time that the experiment took beyond its budget
 /// on a quiet 2-processor Zen 4 (32 MiB of last-level cache), rounded up. If an experiment takes
-/// longer, a plan gives less time to the rounds of the following ones.
+/// longer, a plan gives less time to the rounds of the following experiments.
 pub trait Experiment {
     /// The experiment's description for a user: `memcpy, service, l1`.
     fn name(&self) -> String;

@@ -218,7 +218,7 @@ fn tune_trains_and_decides() {
     done.unwrap();
     assert_eq!(warnings, [""; 0]);
     let tuned = tuned.unwrap();
-    // First the verdict of each part, which is not a comparison, then the rest.
+    // The first records are the verdicts of the parts, which are not comparisons.
     let is_verdict = |record: &Record| record.parameters["phase"] == "verdict";
     let (decided, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_verdict);
     for (record, verdict) in decided.iter().zip(&tuned.verdicts) {

@@ -189,7 +189,7 @@ mod tests {
         for (now, percent) in [
             ("cpu 100 0 0 100 0 0 0 20 0 0\n", 0.0),
             ("cpu 150 0 0 140 0 0 0 30 0 0\n", 10.0),
-            // A counter that went backwards, and one that was ahead of the sum.
+            // One counter decreased, and another was ahead of the sum.
             ("cpu 150 0 0 140 0 0 0 10 0 0\n", 0.0),
             ("cpu 0 0 0 0 0 0 0 400 0 0\n", 100.0),
         ] {

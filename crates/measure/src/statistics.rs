@@ -59,7 +59,7 @@ pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> Option<I
 /// The ratios of subject to baseline, round by round.
 ///
 /// # Panics
-/// The two have different lengths, so that they cannot be of the same rounds.
+/// The two series have different lengths, so that they cannot be from the same rounds.
 #[must_use]
 pub fn paired_ratios(subject: &[f64], baseline: &[f64]) -> Vec<f64> {
     assert_eq!(subject.len(), baseline.len(), "paired samples come from the same rounds");

@@ -57,8 +57,8 @@ macro_rules! fill_above_64 {
     };
 }
 
-/// The copy and the fill above 64 bytes of one instruction set, and the choice of a method for long
-/// ones.
+/// The copy and the fill above 64 bytes of one instruction set, and the choice of a method for
+/// long copies and fills.
 ///
 /// A separate function chooses the method, because the choice needs a frame, which would slow
 /// down short copies.

@@ -227,8 +227,8 @@ best! {
     cached_fill -> FillFn: fill;
 }
 
-/// The copy for data that goes from core to core: `rep movsb` if the thresholds use it and the
-/// policy allows it at any alignment, else registers. Both kernels copy into the caches.
+/// The copy for data that one core passes to another: `rep movsb` if the thresholds use it and
+/// the policy allows it at any alignment, else registers. Both kernels copy into the caches.
 pub(crate) fn handover_copy() -> CopyFn {
     let by_registers = cached_copy();
     #[cfg(all(target_arch = "x86_64", not(miri)))]

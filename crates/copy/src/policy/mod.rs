@@ -53,7 +53,7 @@ pub struct Policy {
     pub isa: Isa,
     /// Which copies may use `rep movsb`.
     pub strings: Strings,
-    /// The sizes at which the copying method changes.
+    /// The sizes from which another copying method is used.
     pub thresholds: Thresholds,
 }
 
@@ -144,9 +144,9 @@ impl Policy {
     }
 
     /// Puts this policy in force, [clamped](Self::clamped), for all threads of this process.
-    /// Returns the choices that this processor [lacks](Self::lacking). Copies that are running stay
-    /// correct. If two threads install policies at the same time, each choice and each threshold
-    /// comes from one of them.
+    /// Returns the choices that this processor [lacks](Self::lacking). Copies that are running
+    /// stay correct. If two threads install policies at the same time, each choice and each
+    /// threshold is the value of one of the two policies.
     pub fn install(self) -> Lacking {
         let clamped = self.clamped();
         // The thresholds are written first, because a copy that reads a new choice should also

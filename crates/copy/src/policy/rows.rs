@@ -29,8 +29,8 @@ impl Row {
     }
 }
 
-/// The choices of a row. The choices that follow from the size of the last-level cache are the
-/// same for all rows.
+/// The choices of a row. Choices that follow from the size of the last-level cache are not part
+/// of a row, because one rule holds for all rows.
 #[derive(Clone, Copy)]
 struct Choices {
     small: Small,

@@ -1,5 +1,5 @@
-//! Copies and fills of up to 64 bytes, in two shapes: one that is called and one that is inlined
-//! into the caller.
+//! Copies and fills of up to 64 bytes, in two shapes: one shape is called, and the other is
+//! inlined into the caller.
 //!
 //! # Idea
 //!
@@ -20,12 +20,13 @@
 //! [`inlined`] saves the time of the call, so its memcpy and memset can branch at 32, which saves
 //! two of four stores; its memcpy also branches at 8.
 //!
-//! All loads precede all stores, so overlap is harmless. Where addresses are computed, the widest
-//! store comes last: if a program loads the target's first 2, 4 or 8 bytes right after the copy,
-//! one store provides them (store-to-load forwarding).
+//! All loads precede all stores, so overlap is harmless. In code that computes addresses, the
+//! widest store is the last one: if a program loads the target's first 2, 4 or 8 bytes right
+//! after the copy, one store provides them (store-to-load forwarding).
 //!
-//! On processors with AVX-512, `arch::x86_64::masked` does the same with one branch. The
-//! [`Policy`](crate::Policy) says whether that is faster, including the loads that follow the copy.
+//! On processors with AVX-512, `arch::x86_64::masked` copies these sizes with one branch. The
+//! [`Policy`](crate::Policy) says whether that is faster, including the loads that follow the
+//! copy.
 //!
 //! # What was tried
 //!

@@ -1,4 +1,4 @@
-//! The sizes at which the copying method changes.
+//! The sizes from which another copying method is used.
 //!
 //! The processor's [`Policy`](crate::Policy) has default thresholds, and `haul copy tune` measures
 //! better ones. No value can make a copy wrong: every method is a complete memmove, and a threshold
@@ -147,7 +147,7 @@ impl Thresholds {
 
     /// Puts these thresholds in force, [clamped](Self::clamped), for all threads of this process.
     /// If two threads install thresholds at the same time, each threshold has the value of one of
-    /// them.
+    /// these installations.
     pub fn install(self) {
         IN_FORCE.install(self);
     }
@@ -237,7 +237,7 @@ pub(crate) fn fills_by_registers(length: usize) -> bool {
     length < IN_FORCE.fill_lookup.load(Ordering::Relaxed)
 }
 
-/// Whether copies of some size use `rep movsb`.
+/// Whether `rep movsb` is used for any size of a copy.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn uses_strings() -> bool {
     IN_FORCE.value(0) != NEVER

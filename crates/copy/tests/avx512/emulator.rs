@@ -2,15 +2,15 @@
 //!
 //! # Idea
 //!
-//! An EVEX instruction traps (SIGILL). The handler decodes it, emulates it and continues after it.
-//! The low 32 bytes of zmm0 to zmm15 stay in the interrupted thread's registers, which the AVX2
-//! instructions that the processor runs itself share. The processor has no registers for the rest,
-//! so a thread-local variable holds it.
+//! An EVEX instruction traps (SIGILL). The handler decodes it, emulates it and continues after
+//! it. The low 32 bytes of zmm0 to zmm15 stay in the interrupted thread's registers, which the
+//! AVX2 instructions that the processor runs itself share. The processor has no registers for the
+//! other bytes, so a thread-local variable holds them.
 //!
 //! An AVX2 instruction that writes zmm0 to zmm15 clears the upper half of the register without a
-//! trap. The emulator therefore stores the lower half beside the upper half: if the lower half has
-//! changed since, an AVX2 instruction has written the register, and the upper half counts as
-//! cleared.
+//! trap. The emulator therefore stores the lower half together with the upper half: if the lower
+//! half has changed since, an AVX2 instruction has written the register, and the upper half
+//! counts as cleared.
 //!
 //! An unknown instruction aborts the process with a message that has the instruction's text. A
 //! misaligned operand of an instruction that requires alignment aborts the process too. A bad
@@ -52,8 +52,8 @@ thread_local! {
 
 static EMULATED: AtomicUsize = AtomicUsize::new(0);
 
-/// The number of instructions that have been emulated so far. A test that emulated none has
-/// proved nothing.
+/// The number of instructions that have been emulated so far. If a test emulated no instruction,
+/// it has proved nothing.
 pub(crate) fn emulated() -> usize {
     EMULATED.load(Ordering::Relaxed)
 }
@@ -284,8 +284,8 @@ fn read(frame: &Frame, register: Register) -> Result<[u8; 64], String> {
     })
 }
 
-/// Writes the first `width` bytes of the register and clears the rest, as every EVEX and VEX
-/// instruction does.
+/// Writes the first `width` bytes of the register and clears the other bytes, like every EVEX and
+/// VEX instruction.
 fn write(
     frame: &mut Frame,
     register: Register,

@@ -1,4 +1,5 @@
-//! The promises of the public functions besides the copied bytes: panics, a length of 0, ranges.
+//! The promises of the public functions in addition to the copied bytes: panics, a length of 0,
+//! ranges.
 
 use core::ptr;
 

@@ -1,4 +1,4 @@
-//! Fills: every size at every alignment and every byte, beside guard pages.
+//! Fills: every size at every alignment and every byte, next to guard pages.
 
 use crate::support::effort::Effort;
 use crate::support::filling::{changing_bytes, check};

@@ -30,7 +30,8 @@ const SHARED: usize = 100;
 /// Bytes at the edges of the shared chunk that a shifted copy may take from a neighbouring window.
 const EDGE: usize = 4096;
 
-/// `CHUNKS` adjacent chunks between two inaccessible ones, backed by the memory of seven chunks.
+/// `CHUNKS` adjacent chunks between two inaccessible chunks. The memory of seven chunks backs all
+/// of them.
 struct Folded {
     reserved: *mut u8,
     file: libc::c_int,
@@ -131,8 +132,8 @@ fn check_copy(copier: &Copier, source: &Folded, target: &mut Folded) {
     assert_eq!(oracle::first_touched(after), None, "{} wrote past the target", copier.name);
 }
 
-/// Whether the function is tested. The excluded entries of the dispatch are the same function at
-/// this size.
+/// Whether the function is tested. At this size, the excluded entries of the dispatch are the
+/// same function as a tested entry.
 fn is_tried(name: &str) -> bool {
     !["raw::memmove", "c::memcpy", "c::memmove", "copy", "fill", "hinted unknown"].contains(&name)
 }
@@ -193,8 +194,8 @@ fn overlapping_moves_past_4_gib_are_right() {
     let wrong = (0..WORDS).find(|&index| words[index + BY] != value(index));
     assert_eq!(wrong, None, "moved up");
     assert!((0..BY).all(|index| words[index] == value(index)), "wrote below the target");
-    // Back again. Moving up left all words in place except the first ones. SAFETY: inside the
-    // vector.
+    // Back again. The move up has left all words where they are now expected, except the first
+    // words. SAFETY: inside the vector.
     unsafe { haul_copy::memmove(start.cast(), start.add(BY).cast(), WORDS * 8) };
     let wrong = (0..WORDS).find(|&index| words[index] != value(index));
     assert_eq!(wrong, None, "moved down");

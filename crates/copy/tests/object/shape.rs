@@ -188,7 +188,7 @@ fn assert_is_straight(name: &str, code: &[Instruction]) {
     assert_eq!(late, None, "{name}: a load after a store");
 }
 
-/// The loop that copies forward: the one whose counter grows.
+/// The loop that copies forward, which is the loop whose counter grows.
 fn forward_loop(function: &Function) -> &[Instruction] {
     let loops = loops(function);
     assert_eq!(loops.len(), 2, "{}: one loop up, one down", function.name);
@@ -316,7 +316,7 @@ fn dispatch_jumps_directly_to_chosen_kernel() {
         // The C functions jump here first if the policy does not use masks.
         ("haul_copy::dispatch::without_masks::copy", "copy_avx2"),
         ("haul_copy::dispatch::without_masks::fill", "fill_avx2"),
-        // The functions with C's names are the same code, which the compiler keeps once.
+        // The functions with C's names have the same code, of which the compiler keeps one copy.
         ("haul_copy::dispatch::copy_above_64", "copy_branching_avx2"),
         ("haul_copy::dispatch::fill_above_64", "fill_branching_avx2"),
     ] {

@@ -77,7 +77,7 @@ pub(crate) fn choose(isa: Isa, small: Small) {
     assert_eq!((Policy::current().isa, Policy::current().small), (isa, small));
 }
 
-/// Sizes up to twice the largest block, then sizes around those at which the method changes.
+/// Sizes up to twice the largest block, then sizes around the limits at which the method changes.
 fn sizes() -> Vec<usize> {
     let above = [640, 1023, 1025, 2047, 2048, 2049, 2200, 4095, 4096, 4097, 16384 + 129, 33000];
     let step = if Effort::here() == Effort::Full { 1 } else { 9 };

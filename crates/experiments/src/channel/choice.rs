@@ -12,17 +12,17 @@ use haul_model::{Record, statistics};
 const MECHANISMS: [(&str, bool); 4] =
     [("ring", false), ("staged", false), ("pull", true), ("double", true)];
 
-/// A mechanism replaces that of the next smaller size only if it is faster by this factor in the
-/// median of the repetitions, and is not slower in more than a quarter of them. A table that
-/// follows the noise has more entries without being more useful.
+/// A mechanism replaces the mechanism of the next smaller size only if it is faster by this
+/// factor in the median of the repetitions, and is not slower in more than a quarter of them. A
+/// table that follows the noise has more entries without being more useful.
 const WORTHWHILE: f64 = 1.05;
 
 /// No last-level cache holds source and target of a message of this size. The mechanism for this
 /// size also applies to all larger messages.
 const LONG_BYTES_MIN: u64 = 64 << 20;
 
-/// The records of each mechanism, by size, without those that the hypervisor or other programs
-/// disturbed.
+/// The records of each mechanism, by size, except the records that the hypervisor or other
+/// programs disturbed.
 type Rates<'a> = BTreeMap<u64, BTreeMap<&'a str, &'a Record>>;
 
 /// Whether the subject with this name is a mechanism that haul chooses from.

@@ -101,8 +101,8 @@ impl<'a> End<'a> {
             content::fill(source, task.seed);
         }
         if receives && task.is_cold {
-            // The old target is unmapped before new memory is mapped, so that both do not exist
-            // at the same time.
+            // The old target is unmapped before new memory is mapped, so that the old and the new
+            // memory do not exist at the same time.
             self.target = None;
             let region = Region::unasked(bytes, Pages::Unsaid);
             self.target = Some(region.map_err(|error| error.to_string())?);
@@ -167,8 +167,8 @@ impl<'a> End<'a> {
 
 /// Sleeps, then spins. If both ends spun from the start, a small machine would have more runnable
 /// processes than processors: the two ends, and the run, which is about to sleep. haul would
-/// count that as other work on the machine, although a program causes no such work during a
-/// transfer.
+/// count the third process as other work on the machine, but an ordinary program causes no such
+/// work during a transfer.
 fn wait_until(at_ns: u64) {
     /// The time for which an end spins: more than twice the usual delay of a timer (50 us).
     const SPUN_NS: u64 = 120_000;

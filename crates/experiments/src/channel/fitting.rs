@@ -11,8 +11,8 @@ use crate::error::Error;
 /// The memory for source and target at the two ends, in samples.
 const PAIR: u64 = 2;
 
-/// The subjects that can be measured, in the given order, and those that cannot, with the memory
-/// that each needs.
+/// The subjects that can be measured, in the given order, and the subjects that cannot be
+/// measured, each with the memory that it needs.
 #[derive(Debug)]
 pub(super) struct Fitting<'a> {
     pub(super) subjects: Vec<&'a Subject>,
@@ -143,7 +143,8 @@ mod tests {
     fn run_warns_of_subjects_that_do_not_fit_and_keeps_others() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
-        // Other programs keep a part of it: between 8 and 16 MiB are available.
+        // Other programs keep a part of the available memory: the run may use between 8 and 16
+        // MiB.
         std::fs::write(root.path().join("proc/meminfo"), "MemAvailable: 15000 kB\n").unwrap();
         let mut bench = bench(&["pipe", "ucx", "haul:sealed", "haul:ring"]);
         bench.left_out = vec!["mpi".to_owned()];

@@ -15,7 +15,7 @@ use crate::error::Error;
 /// The longest time until both ends have started: mpirun takes a second.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that an end gets to report its own failure after the other end has failed.
+/// The time that an end has to report its own failure after the other end has failed.
 const OTHER_END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The time between two checks for a driver's connection.
@@ -173,8 +173,8 @@ impl End {
     }
 }
 
-/// Starts the processes. If each end is started separately, the standard output of each is the
-/// standard input of the other.
+/// Starts the processes. If each end is started separately, the standard output of each end is
+/// the standard input of the other.
 fn spawn(launch: &Launch, control: &Path, printed: &io::PipeWriter) -> io::Result<Children> {
     let command = || -> io::Result<Command> {
         let mut command = launch.program.command(printed)?;

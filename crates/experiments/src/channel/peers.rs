@@ -169,8 +169,8 @@ fn mpi() -> Result<Started, String> {
     Ok((Some(launch), Some(folder)))
 }
 
-/// The driver that the user built: the file that the variable names, the one beside this program,
-/// or the one on PATH.
+/// The driver that the user built: the file that the variable names, the file in the folder of
+/// this program, or the file on PATH.
 fn iceoryx2() -> Result<Launch, String> {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(ICEORYX2)));
     let on_path = std::env::var_os("PATH").unwrap_or_default();

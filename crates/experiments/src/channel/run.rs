@@ -154,7 +154,7 @@ impl<'a> Run<'a> {
         let entrants = (0..self.entrants.len()).filter(|&it| takes_part(&self.entrants[it]));
         let mut order = Order::new(entrants, self.random.bits());
         // These repetitions do not count. In them, the ends connect, pages are allocated, and a
-        // subject that fails does so before the others have waited for it.
+        // failing subject fails before the other subjects have waited for it.
         let before = if self.config.count(kind) > MESSAGES_MIN { REPETITIONS_BEFORE } else { 1 };
         for _ in 0..before {
             let next = self.repetition(kind, &order.draw(), context);
@@ -190,8 +190,8 @@ impl<'a> Run<'a> {
         own.filter_map(|entrant| entrant.failure).next()
     }
 
-    /// Gives fewer messages to the subjects whose samples are long, so that a slow subject does not
-    /// use the time of all the others. Discards their samples so far.
+    /// Reduces the number of messages of the subjects whose samples are long, so that a slow
+    /// subject does not use the time of all other subjects. Discards their samples so far.
     fn shorten(&mut self, kind: Kind) {
         let most = self.config.count(kind);
         for entrant in &mut self.entrants {
@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
             elapsed_ns: end_ns.saturating_sub(start_ns) as f64 / transfers as f64,
             cpu_ns: (a.cpu_ns + b.cpu_ns) as f64 / transfers as f64,
             faults: a.faults + b.faults,
-            // With a busy processor, the other program is part of what is measured.
+            // With a busy processor, the other program is part of the measured conditions.
             hit: !self.config.is_busy && a.switches + b.switches > 0,
         })
     }
@@ -332,7 +332,7 @@ impl<'a> Entrant<'a> {
     }
 }
 
-/// haul's own drivers are this program, whose version is that of the workspace.
+/// haul's own drivers are this program, which has the version of the workspace.
 fn own_version() -> String {
     env!("CARGO_PKG_VERSION").to_owned()
 }

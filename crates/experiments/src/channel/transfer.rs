@@ -64,7 +64,7 @@ impl Experiment for Bench {
     }
 
     /// Checks whether source and target of the two ends fit into memory. A subject that needs
-    /// more is left out.
+    /// more memory than that is left out.
     fn check_memory(&self) -> Result<(), Error> {
         self.fitting(available_bytes(&Sys::new())).map(|_| ())
     }

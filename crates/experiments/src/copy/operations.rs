@@ -290,7 +290,7 @@ unsafe fn run_and_read<E: Entry, C: Call, R: Read>(
         // readable.
         sum = sum.wrapping_add(unsafe { reader.read(target, size) });
     }
-    // The sum is used, so that the compiler keeps every load.
+    // The function uses the sum, so that the compiler keeps every load.
     black_box(sum);
 }
 
@@ -388,7 +388,8 @@ mod tests {
         }
     }
 
-    /// The reader of all bytes reads every byte; the others read only their end of the target.
+    /// The reader of all bytes reads every byte; the other readers read only the beginning or the
+    /// end of the target.
     #[test]
     fn readers_read_their_part_of_target() {
         let mut memory = [0u8; 100 + READ_SLACK_BYTES];

@@ -25,7 +25,7 @@ const SAMPLE: Duration = Duration::from_micros(200);
 /// Above this size, a sample is one call of milliseconds or more, and a few rounds are enough.
 const FEW_ROUNDS_FROM_BYTES: usize = 16 << 20;
 
-/// The subject that is compared with the best of the others.
+/// The subject that is compared with the best of the other subjects.
 const HAUL: &str = "haul";
 
 /// The time of a size in addition to its rounds, for each of its bytes: a few rounds of every
@@ -35,8 +35,9 @@ const OVERHEAD_NS_PER_BYTE: f64 = 20.0;
 /// The fixed cost of a step and of enough rounds of small sizes, as bytes copied in the same time.
 const WEIGHT_BYTES: f64 = (64 << 20) as f64;
 
-/// Below a page, kernels that bypass the caches are measured only if they are named. A cache holds
-/// their target anyway, and they take many times as long as the others.
+/// Below a page, kernels that bypass the caches are measured only if they are named. At such
+/// sizes, a cache holds the target in any case, and these kernels take many times as long as the
+/// others.
 const STREAMED_BYTES_MIN: usize = 4 << 10;
 
 /// The smallest number of rounds per size whatever the budget: for small sizes and for large
@@ -56,7 +57,7 @@ pub struct Sizes {
     /// round. Sizes above [`SIZE_MAX_BYTES`] are always measured like that, and their records say
     /// so.
     pub level: Level,
-    /// The number of threads that call at the same time, each on memory of its own.
+    /// The number of threads that call at the same time, each on separate memory.
     pub threads: usize,
     /// The subjects that are measured against libc.
     pub subjects: Selection,
@@ -107,7 +108,8 @@ pub fn powers(first: usize, last: usize, steps: u32) -> Result<Vec<usize>, Error
     let mut sizes = vec![first, last];
     for octave in first.ilog2()..=last.ilog2() {
         let power = 1usize << octave;
-        // Between powers, the steps are equal in bytes, which keeps the sizes round.
+        // Between two powers, all steps have the same number of bytes, so that the sizes are
+        // round numbers.
         sizes.extend((0..steps).map(|step| power + (power / steps as usize) * step as usize));
     }
     sizes.retain(|size| (first..=last).contains(size));
@@ -141,8 +143,8 @@ impl Experiment for Sizes {
     }
 
     /// A larger size gets more of the budget. From 2 KiB to 1 GiB in 25 s, sizes from 256 MiB on
-    /// have eight to ten rounds and the others hundreds. With equal shares, the large ones had
-    /// five rounds.
+    /// have eight to ten rounds, and the other sizes have hundreds of rounds. With equal shares,
+    /// the large ones had five rounds.
     fn weight(&self) -> f64 {
         1.0 + self.sizes_bytes.iter().sum::<usize>() as f64 / WEIGHT_BYTES
     }

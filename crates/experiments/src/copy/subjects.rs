@@ -38,7 +38,7 @@ impl Routine {
     }
 }
 
-/// The kind of call to haul that an experiment's records name `haul`.
+/// The kind of call that the records of an experiment name `haul`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain {
     /// Through the C ABI, as libc is called. It compares functions: `copy.size_class` and
@@ -168,8 +168,8 @@ type VoidCopy =
 /// C's memset as the C library declares it.
 type VoidFill = unsafe extern "C" fn(*mut libc::c_void, libc::c_int, usize) -> *mut libc::c_void;
 
-/// The dynamic linker's function of this name, or the linked one if there is none (a static
-/// binary).
+/// The dynamic linker's function of this name, or the linked function if the dynamic linker finds
+/// none (in a static binary).
 fn symbol(name: &CStr, linked: VoidCopy) -> VoidCopy {
     // SAFETY: the name is a C string, and RTLD_DEFAULT a handle that is always valid.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };

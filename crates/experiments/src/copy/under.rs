@@ -37,7 +37,8 @@ impl Subject for UnderPolicy<'_> {
     }
 }
 
-/// When this is dropped, it reinstalls the policy that was in force when it was made.
+/// When this value is dropped, it reinstalls the policy that was in force when the value was
+/// created.
 #[derive(Debug)]
 pub struct Restore(Policy);
 

@@ -55,8 +55,8 @@ impl Folder {
                         return Ok(Self { locked, path, _held: held });
                     }
                 }
-                // The folder belongs to a process with the same number in another namespace, or to
-                // one that was killed.
+                // The folder belongs to a process with the same number in another namespace, or
+                // to a process that was killed.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }

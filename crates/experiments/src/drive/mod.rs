@@ -1,8 +1,9 @@
 //! A process as a subject: its start, the conversation with it, and its end.
 //!
-//! A C library's `malloc` or one end of a channel belongs to a process, and can only be compared in
-//! another process. A run starts such drivers, gives them one task after the other, with a line for
-//! the task and a line for the answer, and ends them when it ends.
+//! A C library's `malloc` or one end of a channel belongs to a process, and can only be compared
+//! in another process. A run starts such drivers and gives them one task after the other. It
+//! sends a line with the task and receives a line with the answer. When the run ends, it ends its
+//! drivers.
 //!
 //! From the bottom up:
 //!

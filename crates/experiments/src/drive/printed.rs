@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The reported bytes of the output, from its start: the reason comes first, and a usage or a
-/// backtrace after it.
+/// The number of reported bytes, from the start of the output: a program prints the reason first,
+/// and a usage text or a backtrace after it.
 const REPORTED_BYTES: usize = 400;
 
 /// The longest wait for the rest of the output. A child that has ended has written all of it. A

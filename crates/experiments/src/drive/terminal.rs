@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use super::{Children, Program, Silence};
 
-/// The largest number of bytes that are kept of a program's output. Later output is not searched,
+/// The largest number of bytes of a program's output that are kept. Later output is not searched,
 /// so a wait for it ends at its time limit.
 const KEPT_BYTES: usize = 4 << 20;
 
@@ -80,8 +80,8 @@ impl Terminal {
     /// The output since the last call, up to and including this mark.
     ///
     /// # Errors
-    /// The program ended, did not print the mark in this time, or printed more bytes without it
-    /// than are kept.
+    /// The program ended, did not print the mark in this time, or printed more bytes before the
+    /// mark than are kept.
     pub(crate) fn hear_until(&mut self, mark: &str, timeout: Duration) -> Result<String, Silence> {
         let started = Instant::now();
         let mut text = self.heard.lock();

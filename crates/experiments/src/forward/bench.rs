@@ -67,7 +67,7 @@ pub struct Bench {
     /// Further searches: each has a name and a goal, and finds the highest load that meets the
     /// goal.
     pub searches: Vec<(&'static str, Goal)>,
-    /// The number of searches for each goal, in turn.
+    /// The number of searches for each goal. The searches for different goals alternate.
     pub searches_each: usize,
     /// Whether latency is measured at fractions of the load that the first search finds.
     pub latency: bool,
@@ -78,7 +78,8 @@ pub struct Bench {
 }
 
 impl Subject {
-    /// The name that distinguishes it from the other subjects: the copy, if the program is haul.
+    /// The name that distinguishes this subject from the others: the copy, if the program is
+    /// haul.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.switch {
@@ -91,8 +92,8 @@ impl Subject {
 }
 
 impl Bench {
-    /// The subject that the others are compared with: testpmd, or else Open vSwitch, libc's copy,
-    /// or the first.
+    /// The subject that the other subjects are compared with: testpmd, or else Open vSwitch,
+    /// libc's copy, or the first.
     #[must_use]
     pub fn baseline(&self) -> usize {
         let named = |name: &str| self.subjects.iter().position(|subject| subject.name() == name);
@@ -117,7 +118,7 @@ impl Bench {
 
     /// Whether a guest outlives its switches, so that only the switch restarts. With packed
     /// rings, QEMU 7.2 does not know the position of a switch that has ended, and gives the next
-    /// switch the position at which the ended one began.
+    /// switch the position at which the previous switch began.
     pub(super) fn keeps_guest(&self) -> bool {
         self.guest.is_kernel() && !self.layout.is_packed()
     }

@@ -20,8 +20,8 @@ pub fn is_ceiling(copy: &str) -> bool {
     CEILINGS.iter().any(|ceiling| CopyMethod::Custom(*ceiling).name() == copy)
 }
 
-/// The method of this name: one of the library's, `none` (no call) or `empty` (haul's function,
-/// called for each part with a length of zero).
+/// The method of this name: a method of the library, `none` (no call) or `empty` (haul's
+/// function, called for each part with a length of zero).
 #[must_use]
 pub fn method_named(name: &str) -> Option<CopyMethod> {
     let ceilings = CEILINGS.into_iter().map(CopyMethod::Custom);

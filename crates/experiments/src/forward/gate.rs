@@ -103,8 +103,8 @@ impl Port for Gate {
     }
 }
 
-/// The turning point of a loop: it gives a number of packets, and then gives back the packets
-/// that it received.
+/// The turning point of a loop: it first sends a number of packets, and then returns the packets
+/// that it receives.
 pub(super) struct Turn {
     /// The number of packets still to be made, and their size.
     left: usize,

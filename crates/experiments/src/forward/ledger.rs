@@ -10,7 +10,7 @@ pub const STAGES: [&str; 6] =
 /// Packets lost, by stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Made, and lost before the switch received them, because it had no buffer.
+    /// Made, and lost before the switch received them, because the switch had no buffer.
     pub generator: u64,
     /// Dropped by the switch before the ring, for other reasons than a full ring.
     pub switch_in: u64,
@@ -18,7 +18,7 @@ pub struct Ledger {
     pub vhost_full: u64,
     /// Given to the guest and not returned.
     pub guest: u64,
-    /// Dropped by the switch on the way back to the sink.
+    /// Dropped by the switch after they returned from the guest and before the sink.
     pub switch_out: u64,
     /// Packets that are missing by their own numbers and that no stage explains.
     pub unaccounted: i64,
@@ -33,7 +33,8 @@ impl Ledger {
             let drops = switch.drops.iter().filter(|(name, _)| is_meant(name));
             drops.map(|(_, count)| count).sum()
         };
-        // Packets that a guest's kernel sends by itself come from the guest, but never entered it.
+        // Packets that a guest's kernel sends on its own initiative come from the guest, but
+        // never entered it.
         let foreign = dropped(&|name| name == FOREIGN);
         let ledger = Self {
             generator: dropped(&|name| name.starts_with("source.rx.")),

@@ -296,7 +296,7 @@ fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
     let Setting { socket, flow, size_bytes, cpu, is_huge } = setting;
     let guest = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // Without --legacy-mem, Open vSwitch itself adds --in-memory, which needs huge pages. Without
-    // a limit, a pool of packets takes all free pages, and the guest has none.
+    // a limit, a pool of packets allocates all free pages, and none are left for the guest.
     let memory = match is_huge {
         true => format!("--in-memory --socket-limit={MEMORY_MIB}"),
         false => "--no-huge --legacy-mem".to_owned(),

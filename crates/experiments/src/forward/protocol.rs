@@ -44,7 +44,7 @@ pub struct Start {
     pub flow: String,
     /// The layout's name: see [`super::Layout`].
     pub layout: String,
-    /// The size of the packets that it makes, if it makes any.
+    /// The size of the packets that the process makes, if it makes packets.
     pub size_bytes: usize,
     /// The name of its copy.
     pub copy: String,
@@ -64,7 +64,7 @@ pub struct Start {
 /// A task for a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Task {
-    /// Waits until it sees the other side.
+    /// Waits until the process sees the other side.
     Await,
     /// Begins to forward. A process that makes packets makes this number of packets per second,
     /// or as many as it can if there is no number.
@@ -130,7 +130,8 @@ pub struct Counted {
     pub cycles_per_packet: f64,
     /// Cycles in rounds that moved packets.
     pub busy_cycles: u64,
-    /// Metered calls at the ring that moved packets: those that received, and those that sent.
+    /// Metered calls at the ring that moved packets: calls that received packets, and calls that
+    /// sent packets.
     pub metered: [Metered; 2],
     /// The features that both sides agreed on, as virtio's bits.
     pub features: u64,

@@ -181,7 +181,8 @@ fn with_receipt(mut record: Record, sample: &Sample) -> Record {
 
 /// Lost packets by stage and restart, for a flow through both sides.
 fn emit_losses(all: &Record, entrant: &Entrant<'_>, flow: Flow, context: &mut Context<'_>) {
-    // Without a copy, packets return without numbers, so that the missing ones are unknown.
+    // Without a copy, packets return without numbers, so that the numbers of the missing packets
+    // are unknown.
     if flow != Flow::Pvp || is_ceiling(&entrant.subject.copy) {
         return;
     }

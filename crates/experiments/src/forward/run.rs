@@ -68,7 +68,7 @@ pub(super) struct Sample {
 pub(super) struct Run<'a> {
     pub(super) bench: &'a Bench,
     pub(super) cpus: Vec<usize>,
-    /// The subjects, and again those that others are compared with.
+    /// The subjects, and a second time the subjects with which others are compared.
     pub(super) entrants: Vec<Entrant<'a>>,
     /// Guests that wait for their next switch.
     kept: RefCell<Vec<Kept>>,
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
         if context.is_stopped() { Ok(Next::Stopped) } else { Ok(Next::Round) }
     }
 
-    /// Starts both sides, and waits until each sees the other.
+    /// Starts both sides, and waits until each side sees the other.
     pub(super) fn start(&self, subject: &Subject, context: &Context<'_>) -> Result<Sides, Error> {
         let bench = self.bench;
         let (folder, kept) = match self.kept_for(subject) {
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
         sleep(METER, context);
         sample.switch_cycles = switch.metered().map_err(&of_switch)?;
         sample.guest_cycles = guest.metered().map_err(&of_guest)?;
-        // The side that makes packets ends first, so that none are in transit.
+        // The side that makes packets ends first, so that no packets are in transit.
         if self.bench.flow.is_from_guest() {
             sample.guest = guest.halt().map_err(&of_guest)?;
             sample.switch = switch.halt().map_err(&of_switch)?;
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
         Ok(sample)
     }
 
-    /// Makes both sides forward. The side that takes packets begins before the side that makes
+    /// Makes both sides forward. The side that receives packets begins before the side that makes
     /// them.
     pub(super) fn begin(&self, sides: &mut Sides, subject: &Subject) -> Result<(), Error> {
         let (of_switch, of_guest) = self.attempts(subject);
@@ -312,7 +312,7 @@ impl<'a> Run<'a> {
         let shares = [waits::share(before.0, after.0), waits::share(before.1, after.1)];
         let hit = shares.into_iter().flatten().any(|share| share > WAIT_SHARE_MAX);
         let rate = match flow {
-            // The packets that a guest sends are those that return.
+            // The packets that a guest sends are the returning packets.
             Flow::Pvp if is_of_guest => rates.tx,
             Flow::Pvp | Flow::Dequeue | Flow::Return => rates.returned,
             Flow::Enqueue | Flow::Loopback => rates.rx,
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
         Ok((rate, hit))
     }
 
-    /// The rounds that all of these entrants took part in.
+    /// The rounds in which all of these entrants took part.
     pub(super) fn rounds(&self, entrants: &[usize]) -> Vec<Round> {
         let of = |index: &usize| &self.entrants[*index].samples;
         let count = entrants.iter().map(|index| of(index).len()).min().unwrap_or(0);

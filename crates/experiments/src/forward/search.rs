@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The goal of a search. The defaults are those of CSIT's NDR.
+/// The goal of a search. The defaults are the values of CSIT's NDR.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
     /// The share of packets that a good trial may lose.
@@ -318,7 +318,8 @@ mod tests {
             (vec![bad, bad], Class::Undecided),
             (vec![bad, bad, bad], Class::Upper),
             (vec![bad, bad, good, good], Class::Lower),
-            // Short trials alone do not make a lower bound, and good ones make up for bad ones.
+            // Short trials alone do not prove a lower bound, and good short trials compensate bad
+            // ones.
             (vec![short(good); 9], Class::Undecided),
             (vec![short(bad); 5], Class::Upper),
             ([vec![short(bad); 5], vec![short(good); 5]].concat(), Class::Undecided),

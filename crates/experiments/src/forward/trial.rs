@@ -33,7 +33,7 @@ impl Made {
         self.0.iter().map(|(pace, _)| pace.took_ns()).max().unwrap_or(0)
     }
 
-    /// The packets that all of them received.
+    /// The packets that all generators received.
     pub(super) fn findings(&self) -> Findings {
         let each = self.0.iter().map(|(_, watch)| watch.findings());
         let sum = each.reduce(|mut sum, more| {
@@ -73,8 +73,8 @@ impl Trial {
         Ok((Self { packets, time, made: Made(made) }, generators))
     }
 
-    /// Waits from its start until all packets have arrived, or none has arrived for this time.
-    /// Returns the number of packets.
+    /// Waits, from the start of the trial, until all packets have arrived, or no packet has
+    /// arrived for this time. Returns the number of packets.
     pub(super) fn await_end(&self, quiet: Duration) -> u64 {
         // If this thread polled, it would take a processor from one of the sides.
         sleep(self.time);

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// The names of the threads that forward: those of several releases of DPDK, haul's, and Open
-/// vSwitch's.
+/// The names of the threads that forward: the names in several releases of DPDK, in haul, and in
+/// Open vSwitch.
 const NAMES: [&str; 3] = ["worker", "haul-forward", "pmd-c"];
 
 /// Nanoseconds for which the forwarding threads of a process have run, and have waited for their

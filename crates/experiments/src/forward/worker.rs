@@ -1,6 +1,6 @@
-//! A thread in which haul forwards. On one side it has a gate, which packets come from or go to,
-//! and on the other side, it has queue pairs between switch and guest. A side has one thread for
-//! each queue pair, or fewer threads with several queue pairs each. Threads share nothing.
+//! A thread in which haul forwards. At one end it has a gate, which packets come from or go to.
+//! At the other end, it has queue pairs between switch and guest. A side has one thread for each
+//! queue pair, or fewer threads with several queue pairs each. Threads share nothing.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::gate::{Gate, Mailbox};
 use super::meter::{Meter, MeteredPort};
 use super::trial::POLL_INTERVAL;
 
-/// The longest time until a side sees the other, or its own thread answers.
+/// The longest time until a side sees the other side, or until the side's thread answers.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The name of the thread.
@@ -25,7 +25,7 @@ const PACKETS_OF_QUEUE: usize = 4096;
 /// packets.
 const FLOWS_OF_QUEUE: usize = 64;
 
-/// The distance from the first flow of a thread to that of the next.
+/// The distance from the first flow of a thread to the first flow of the next thread.
 const FLOWS_OF_THREAD: usize = 4096;
 
 /// The queue pairs of each thread.
@@ -45,7 +45,7 @@ pub(super) struct Worker {
     mailbox: Mailbox,
     meter: Meter,
     running: Option<Running>,
-    /// The packets that its generator made and received.
+    /// The packets that the worker's generator made and received.
     pub(super) generator: Option<(Pace, Watch)>,
     pub(super) is_huge: bool,
 }

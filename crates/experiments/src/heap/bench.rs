@@ -31,7 +31,8 @@ const HEAP: Duration = Duration::from_millis(70);
 /// compared with the whole test.
 const SAMPLE: Duration = Duration::from_millis(1);
 
-/// `SAMPLE` if threads share CPUs: many time slices of a scheduler (some ms each) for each of them.
+/// `SAMPLE` if threads share CPUs: many time slices of a scheduler (some ms each) for each
+/// thread.
 const SAMPLE_CROWDED: Duration = Duration::from_millis(60);
 
 /// Samples for the estimate of a heap's cost, at each length.
@@ -173,8 +174,8 @@ impl Experiment for Bench {
     /// repetitions before it.
     ///
     /// # Errors
-    /// haul's own heap or the baseline fails; the records of the others are emitted first. It is
-    /// also an error if the test needs more memory than is available.
+    /// haul's own heap or the baseline fails; the records of the other heaps are emitted first.
+    /// It is also an error if the test needs more memory than is available.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         let starts = self.check(context)?;
         let mut entrants: Vec<Entrant<'_>> =

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// The folders of shared libraries, after those that name the machine's architecture.
+/// The folders of shared libraries that are searched after the folders that name the machine's
+/// architecture.
 const FOLDERS: [&str; 5] = ["/usr/lib", "/lib", "/usr/lib64", "/lib64", "/usr/local/lib"];
 
 /// A heap that is measured.

@@ -143,7 +143,7 @@ pub enum Reply {
     Ready {
         /// The heap's version, as reported by its library.
         version: String,
-        /// The kind of its pages, if it reports it.
+        /// The kind of the heap's pages, if the heap reports it.
         pages: Option<String>,
     },
     /// The answer to a [`Task`]: it is done.

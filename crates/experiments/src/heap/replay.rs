@@ -33,8 +33,8 @@ const POINTS: usize = 50;
 const REPETITIONS_MIN: usize = 3;
 const REPETITIONS_MAX: usize = 200;
 
-/// The largest number of threads of a replay. Further recorded threads are assigned to these in
-/// turn.
+/// The largest number of threads of a replay. If the recording has more threads, they are
+/// distributed over these threads.
 pub const THREADS_MAX: usize = 64;
 
 /// The largest ratio of a heap's memory to the requested bytes: DPDK gets three times the
@@ -151,8 +151,8 @@ impl Experiment for Replay {
     /// have the repetitions before it.
     ///
     /// # Errors
-    /// haul's own heap or the baseline fails; the records of the others are emitted first. It is
-    /// also an error if there is not enough memory.
+    /// haul's own heap or the baseline fails; the records of the other heaps are emitted first.
+    /// It is also an error if there is not enough memory.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         self.check_memory()?;
         let start = self.start(context);
@@ -431,8 +431,8 @@ impl<'a> Entrant<'a> {
         let course = self.courses.last_mut().expect("pushed for each repetition");
         course.time_ns.push(time_ns);
         course.operations.push(operations);
-        // The live bytes are resident. If the process has grown by less, some of them are on pages
-        // that the heap had before.
+        // The live bytes are resident. If the process has grown by less, some of the live bytes
+        // are on pages that the heap had before.
         course.footprint_mib.push(grown.max(live) / MIB);
         course.hit |= figures.hit;
         Ok(())

@@ -232,8 +232,8 @@ impl Test {
     }
 
     /// The figures of a repetition from the results of its tasks. Threads that share CPUs
-    /// (`crowded`) are timed together: each thread's own time would leave out the time in which the
-    /// others ran.
+    /// (`crowded`) are timed together: each thread's own time would leave out the time in which
+    /// the other threads ran.
     pub(super) fn figures_of(self, given: &[Vec<f64>], threads: usize, crowded: bool) -> Vec<f64> {
         let repeated = || if crowded { given[0][1] } else { given[0][0] };
         match self {

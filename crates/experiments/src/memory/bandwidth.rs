@@ -1,8 +1,8 @@
 //! The limit of every copy: the bytes per second that 1..N threads read, write or copy.
 //!
 //! Each thread walks separate buffers that are larger than the caches. Writing and copying use
-//! libc and every kernel of haul: those that use registers, and those that bypass the caches. The
-//! limit is the best of these, and each has a separate record.
+//! libc and every kernel of haul: the kernels that use registers, and the kernels that bypass the
+//! caches. The limit is the best of these, and each has a separate record.
 
 use std::time::Duration;
 
@@ -146,8 +146,8 @@ impl Experiment for Bandwidth {
     }
 
     fn overhead(&self, _: &Caches) -> Duration {
-        // A machine with more processors has more channels to its memory: about one for four of
-        // them.
+        // A machine with more processors has more channels to its memory: about one channel for
+        // four processors.
         let bytes = self.size_bytes * self.threads / (self.threads / 4).clamp(1, 8);
         SMALL
             + match self.operation {

@@ -72,9 +72,9 @@ impl Experiment for Fault {
         Ok(check_available(MAPPED_MAX_BYTES as u64, &Sys::new())?)
     }
 
-    /// Emits a record for base pages and then one for huge pages, with the cost of one page of its
-    /// kind. The two are not compared with each other: 512 base pages are as large as one huge page
-    /// (of 2 MiB).
+    /// Emits a record for base pages and then a record for huge pages, each with the cost of one
+    /// page of its kind. The two records are not compared with each other: 512 base pages are as
+    /// large as one huge page (of 2 MiB).
     ///
     /// # Errors
     /// There is no memory for it; see [`haul_measure::Error`].

@@ -45,8 +45,8 @@ pub fn parse(name: &str, text: &str) -> Result<Configuration, Error> {
 }
 
 /// Changes one setting. The machine is not validated yet, because a setting may be possible only
-/// together with another one that is set later. `beside` are further names that the error lists
-/// after the machine's.
+/// together with another one that is set later. `beside` contains further names, which the error
+/// lists after the names of the machine's settings.
 ///
 /// # Errors
 /// The setting does not exist, or the value is not of its kind.

@@ -226,7 +226,7 @@ impl Task {
     ///
     /// # Errors
     /// The machine is impossible, no frame holds such packets, there are no packets, or there are
-    /// fewer than those that warm up the machine.
+    /// fewer packets than are needed to warm up the machine.
     pub fn check(&self) -> Result<(), Error> {
         let failed =
             |setting: &str, reason: String| Error::SimSetting { setting: setting.into(), reason };

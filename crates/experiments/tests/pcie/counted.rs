@@ -27,8 +27,8 @@ struct Case {
     step: usize,
 }
 
-/// Every NIC in every mode by its usual rules, the vector modes also by those of 22.11, and each
-/// option.
+/// Every NIC in every mode by its usual rules, the vector modes also by the rules of DPDK 22.11,
+/// and each option.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |nic: &Nic, mode: Mode, version: Version, option: Option<&str>| {

@@ -28,8 +28,8 @@ pub const SIZE_MAX_BYTES: usize = 1 << 20;
 pub const SUM_TOLERANCE: f64 = 1e-5;
 
 /// The accepted distance if a file's entries have so few digits that rounding alone explains it:
-/// 4,096 entries of six decimals are off by up to 2 in a thousand when all are rounded in the same
-/// direction, and by far less in practice.
+/// 4,096 entries of six decimals are off by up to 2 in a thousand if all are rounded in the same
+/// direction, but in practice they are off by far less.
 pub const SUM_TOLERANCE_ROUNDED: f64 = 1e-3;
 
 /// Sizes of calls with their probabilities.
@@ -135,9 +135,10 @@ impl Distribution {
         self.shares[chosen].0
     }
 
-    /// `count` sizes in ascending order that represent the distribution better than `count` draws:
-    /// one from each `count`-th of the probability, at the same random position in each (systematic
-    /// sampling). Each size occurs as often as expected, plus or minus one.
+    /// `count` sizes in ascending order that represent the distribution better than `count`
+    /// draws: the probability is divided into `count` equal parts, and one size is taken at the
+    /// same random position of each part (systematic sampling). Each size occurs as often as
+    /// expected, plus or minus one.
     #[must_use]
     pub fn systematic(&self, count: usize, random: &mut Random) -> Vec<usize> {
         let place = random.unit();

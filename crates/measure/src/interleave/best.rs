@@ -1,4 +1,4 @@
-//! How far a subject is behind the best of the others, without the bias of selection.
+//! How much slower a subject is than the best of the others, without the bias of selection.
 //!
 //! The least of many measured medians is by chance below its true value: of twelve equal
 //! subjects, with 5% of noise in a round and 21 rounds, one appears 2.4% faster than it is, as a
@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! halves    the even rounds and the odd rounds: a drift affects both
-//! choose    on each half, the subject whose ratios to ours have the least median
-//! compare   our ratio to it, round by round, on the half that was not used to choose
+//! choose    on each half, the subject with the least median ratio to the compared one
+//! compare   the compared subject with it, on the half that was not used to choose
 //! ```
 //!
 //! A difference larger than the noise appears on both halves, at its true size. If the difference

@@ -18,7 +18,7 @@
 //! From the bottom up:
 //!
 //! - `calibration`: the number of iterations per sample;
-//! - `best`: how far a subject is behind the best of the others.
+//! - `best`: how much slower a subject is than the best of the others.
 
 pub mod best;
 mod calibration;
@@ -292,7 +292,8 @@ impl Run<'_> {
         }
     }
 
-    /// One sample of each entrant in this order; `None` if the run is stopped before all are taken.
+    /// One sample of each entrant in this order; `None` if the run is stopped before it has all
+    /// samples.
     fn round(&mut self, order: &[usize], stop: &AtomicBool) -> Result<Option<Round>, Error> {
         let mut round = Round { values: vec![0.0; order.len()], hit: false };
         let number = self.rounds.len() as u64;

@@ -118,10 +118,10 @@ impl Placement {
     }
 
     /// The offset of a round's region, in bytes. The offset is drawn from the round's number, so
-    /// that all subjects of a round have the same location and the next round has another. In L1
-    /// it is anywhere within [`PLACES_BYTES`]; in L2, and where the level has grown, it is within
-    /// a page, because data elsewhere would come from beyond the level. The offset is 0 at the
-    /// levels where each pass shifts the addresses.
+    /// that all subjects of a round have the same location, and the next round has a different
+    /// one. In L1 it is anywhere within [`PLACES_BYTES`]; in L2, and where the level has grown,
+    /// it is within a page, because data at other locations would come from beyond the level. The
+    /// offset is 0 at the levels where each pass shifts the addresses.
     #[must_use]
     #[inline]
     pub fn place_bytes(&self, round: u64) -> usize {
@@ -162,8 +162,8 @@ impl Placement {
         Operation { source, target, size }
     }
 
-    /// The offset of the source at this distance from the target, or on the other side if the
-    /// region ends there.
+    /// The offset of the source at this distance from the target. If the region ends before that
+    /// offset, the source is at the same distance below the target.
     fn overlapping(&self, target: usize, size: usize, distance: isize) -> usize {
         let end = 2 * self.half_bytes() - self.shift_max_bytes();
         match target.checked_add_signed(distance) {

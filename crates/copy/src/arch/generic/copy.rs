@@ -164,9 +164,9 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
     // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts at most
     // COPY_ALIGNMENT - 1 below COPY_ALIGNMENT, where the head ends, and grows by `step` while it
-    // is below length - step, so each step ends below `length`; the tail covers what is left.
-    // target + at is a multiple of ALIGNMENT because `step` is a multiple of it too. A step
-    // completes its loads before it stores, and stores only below what later steps load.
+    // is below length - step, so each step ends below `length`; the tail covers the remaining
+    // bytes. target + at is a multiple of ALIGNMENT because `step` is a multiple of it too. A
+    // step completes its loads before it stores, and stores only below what later steps load.
     unsafe {
         let head = L::load(source);
         let tail_start = length - step;
@@ -192,8 +192,8 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
 unsafe fn backward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
     // SAFETY: the mirror of `forward`. `end` starts at most COPY_ALIGNMENT below `length`, at a
-    // multiple of COPY_ALIGNMENT, and shrinks by `step` while it is above `step`, so no step starts
-    // below 0; the head covers what is left.
+    // multiple of COPY_ALIGNMENT, and shrinks by `step` while it is above `step`, so no step
+    // starts below 0; the head covers the remaining bytes.
     unsafe {
         let head = load_step::<L>(source);
         let tail = L::load(source.add(length - LINE));

@@ -36,7 +36,7 @@ const PAGE: usize = 4096;
 /// The distance in bytes between a prefetch of the source and its load.
 const AHEAD: usize = 2048;
 
-/// The bytes of a page that are copied before the next page's turn.
+/// The number of bytes that are copied in one page before the copy continues in the next page.
 const TURN: usize = 2 * LINE;
 
 /// memmove of any length. Streams copies that are longer than 256 bytes and do not overlap.
@@ -53,7 +53,7 @@ pub(crate) unsafe fn stream_copy<L: Line, const PAGES: usize>(
     let apart = target.addr().abs_diff(source.addr()) >= length;
     // SAFETY: the caller's promise. The head makes `target` a multiple of LINE and is at most
     // LINE - 1 < length bytes; each group and each line changes all three variables together, and
-    // only while that much is left.
+    // only while that many bytes remain.
     unsafe {
         if length <= BLOCK_MAX || !apart {
             return copy::<L>(target, source, length);

@@ -1,4 +1,4 @@
-//! AVX-512's lines in zmm16 to zmm31, for the sizes above those of small copies and fills with
+//! AVX-512's lines in zmm16 to zmm31, for sizes above the limit of small copies and fills with
 //! masks.
 //!
 //! The compiler would choose zmm0 to zmm15, whose lower parts SSE uses, and end with

@@ -187,13 +187,13 @@ impl Transport for Vmsplice {
     }
 }
 
-/// The experiment's replacement for memcpy, `mymemcpy`: a copy within this process through a pipe,
-/// [`CALL_BYTES`] at a time. It does twice the work of a copy and makes two system calls for each
-/// piece.
+/// The experiment's replacement for memcpy, `mymemcpy`: a copy within this process through a
+/// pipe, [`CALL_BYTES`] at a time. `mymemcpy` does twice the work of a copy and makes two system
+/// calls for each piece.
 pub(super) fn mymemcpy(target: &mut [u8], source: &[u8]) -> Result<(), String> {
     let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
     let (reader, writer) = pipe.map_err(|error| format!("make a pipe: {error}"))?;
-    // The pipe holds at least one page, so that no call waits for the other one.
+    // The pipe holds at least one page, so that neither vmsplice call waits for the other.
     for (target, source) in target.chunks_mut(CALL_BYTES).zip(source.chunks(CALL_BYTES)) {
         splice_into(&writer, source)?;
         splice_out(&reader, target)?;

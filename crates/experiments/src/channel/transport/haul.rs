@@ -10,7 +10,7 @@ use super::{Transport, meet, path};
 use crate::channel::content;
 use crate::channel::protocol::{Kind, Side, Task};
 
-/// The receiver of a message that was built in place writes to one page in this many. A program
+/// The receiver of a message that was built in place writes to one of this many pages. A program
 /// changes only a small part of a large message, and the kernel copies each page of a sealed
 /// message that is written to.
 pub const DIRTY_PAGES: usize = 10;
@@ -30,8 +30,8 @@ pub const ANNOUNCED: &str = "+announced";
 /// random for each channel. Two equal channels differ by up to a quarter for this reason alone.
 const TASKS_OF_A_CHANNEL: u32 = 2;
 
-/// Messages and bytes that pass through a new channel before the timed part, so that it is as warm
-/// as one that has performed tasks.
+/// Messages and bytes that pass through a new channel before the timed part, so that it is as
+/// warm as a channel that has performed tasks.
 const WARMING_MESSAGES_MAX: usize = 256;
 const WARMING_BYTES_MAX: usize = 4 << 20;
 
@@ -44,7 +44,8 @@ pub(super) struct Haul {
     mechanism: Option<Mechanism>,
     /// Whether the receiver of sealed messages announces the part that it will write to.
     announces: bool,
-    /// The next messages, built before the timed part: a producer would have built them in place.
+    /// The next messages, which are built before the timed part, because a real producer would
+    /// have built them in place.
     built: VecDeque<Building>,
     /// Messages that arrived in separate memory instead of the target.
     kept: Vec<Buffer>,
@@ -99,8 +100,8 @@ impl Haul {
             "auto" => None,
             name => Some(name.parse::<Mechanism>()?),
         };
-        // A sealed message is built, whatever the settings say, and the other direction uses haul's
-        // choice.
+        // A sealed message is always built in place, so the settings name no mechanism. The other
+        // direction uses haul's choice.
         let by_settings = mechanism.filter(|&mechanism| mechanism != Mechanism::Sealed);
         let settings = Settings {
             trusts_peer: is_trusted,
@@ -280,8 +281,8 @@ fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
     std::hint::black_box(buffer);
 }
 
-/// Like [`change_some`], but announces the first pages and writes to these: consecutive pages, as
-/// many as `change_some` writes to.
+/// Like [`change_some`], but announces the first pages and writes to them. These are consecutive
+/// pages, and their number is the same as that of the pages that `change_some` writes to.
 fn change_first(buffer: &mut Buffer, before: usize, seed: u64) {
     let page_bytes = haul_measure::sys::page_bytes();
     let part = buffer.len().div_ceil(page_bytes * DIRTY_PAGES) * page_bytes;

@@ -52,8 +52,8 @@ pub trait Transport {
         self.receive(target)
     }
 
-    /// Prepares the messages of a task, before the timed part. `source` holds them one after the
-    /// other at A, and is empty at B.
+    /// Prepares the messages of a task, before the timed part. At A, `source` holds the messages
+    /// one after the other; at B, it is empty.
     ///
     /// # Errors
     /// The transport cannot prepare them.
@@ -65,7 +65,7 @@ pub trait Transport {
     /// the target, where they are verified.
     ///
     /// # Errors
-    /// The transport holds other bytes than those that were sent.
+    /// The transport holds bytes that differ from the sent bytes.
     fn after(&mut self, _target: &mut [u8]) -> Result<(), String> {
         Ok(())
     }

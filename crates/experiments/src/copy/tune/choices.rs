@@ -40,8 +40,8 @@ const CHECKS: [(&str, Level); 4] = [
     ("packets", Level::Llc),
 ];
 
-/// The choices with the least time, or the base's if none is better; `None` if the run was
-/// stopped.
+/// The choices with the least time, or the choices of the base if no others are better; `None` if
+/// the run was stopped.
 pub(super) fn train(
     config: &Tune,
     base: Policy,

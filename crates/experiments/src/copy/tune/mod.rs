@@ -117,8 +117,8 @@ impl Experiment for Tune {
     }
 }
 
-/// A part of the policy that is found, checked and kept separately, in addition to the parts before
-/// it.
+/// A part of the policy that is found, checked and kept separately, based on the previously kept
+/// parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The small shape and the instruction set, which copies and fills share.

@@ -1,11 +1,11 @@
 //! Strings at bad offsets between target and source.
 //!
 //! On some processors, `rep movsb` is many times slower at some offsets. Random addresses
-//! sometimes have such an offset, and a program may always have one. The known bad offsets are:
-//! targets 1 to 63 bytes above the source within their pages (Zen 3 and 4: a factor of 20; Zen 5
-//! at 32 bytes: 1.8), these offsets plus a multiple of 4 GiB (Intel's fast short strings), and
-//! targets a little below or above a page's distance, where loads wait for stores with the same
-//! low twelve bits.
+//! sometimes have such an offset, but a program may use such an offset in every call. The known
+//! bad offsets are: targets 1 to 63 bytes above the source within their pages (Zen 3 and 4: a
+//! factor of 20; Zen 5 at 32 bytes: 1.8), these offsets plus a multiple of 4 GiB (Intel's fast
+//! short strings), and targets a little below or above a page's distance, where loads wait for
+//! stores with the same low twelve bits.
 
 use std::time::Duration;
 
@@ -43,9 +43,9 @@ const BAD: [Apart; 8] = [
     Apart { multiple_of: FAR, and: 33 },
 ];
 
-/// The ratio of a string's time to that of registers at the worst of the offsets, for copies of
-/// this size; `None` if it was stopped. An offset without free address space on this machine is
-/// skipped.
+/// The time of a string divided by the time of registers, at the worst of the offsets, for copies
+/// of this size; `None` if it was stopped. An offset without free address space on this machine
+/// is skipped.
 pub(super) fn worst(
     config: &Tune,
     size: usize,

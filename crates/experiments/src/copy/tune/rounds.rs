@@ -85,9 +85,9 @@ pub(super) fn drawn(
     Ok(Workload::drawn(&mix, &context.caches, 1)?)
 }
 
-/// Measures haul under several policies, the first of which is the baseline. Emits the records, and
-/// returns the ratio of each of the others to the baseline. `None` if the run was stopped before a
-/// round.
+/// Measures haul under several policies, the first of which is the baseline. Emits the records,
+/// and returns the ratio of each other policy to the baseline. `None` if the run was stopped
+/// before a round.
 pub(super) fn compare(
     config: &Tune,
     item: &Item,

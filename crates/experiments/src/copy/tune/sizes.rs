@@ -66,7 +66,7 @@ pub(super) fn train(
     Ok(Some(search::best(function, &trained, base)))
 }
 
-/// Whether `found` makes some copies use a string at any alignment that did not use one under
+/// Whether, under `found`, some copies use a string at any alignment that did not use one under
 /// `base`.
 fn takes_new_strings(found: &Policy, base: &Policy) -> bool {
     let range =

@@ -21,8 +21,8 @@ pub(super) enum Layout {
 /// The distance from a source to the target above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Apart {
-    /// The distance contains the smallest multiple of this many bytes that keeps the two from
-    /// overlapping.
+    /// The distance contains the smallest multiple of this many bytes that keeps the two buffers
+    /// from overlapping.
     pub multiple_of: usize,
     /// The distance is larger by this many bytes.
     pub and: usize,

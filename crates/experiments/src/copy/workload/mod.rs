@@ -10,7 +10,7 @@
 //! - a sample is whole lists, each with the *same sizes* in another order at other addresses;
 //! - every sample uses lists that no sample has used for half a million operations.
 //!
-//! The location of the bytes is random in each round, and the same for all subjects of the round.
+//! The location of the bytes is random in each round, and all subjects of the round share it.
 //! With one location for the whole process, chance would decide, and no number of rounds averages
 //! that out ([`haul_measure::placement`]).
 
@@ -213,8 +213,8 @@ impl Workload {
         let bytes = drawn.iter().map(|(_, layout)| layout.region_bytes() as u64);
         check_available(bytes.fold(0, u64::saturating_add), &Sys::new())?;
         let threads = drawn.into_iter().map(|(lists, layout)| {
-            // The region consists of whole huge pages. The kernel does not give a huge page for a
-            // part of one, and the location of base pages in L2 is random.
+            // The region consists of whole huge pages. The kernel does not provide a huge page
+            // for a part of a huge page, and the location of base pages in L2 is random.
             let bytes = layout.region_bytes().saturating_add(READ_SLACK_BYTES);
             let bytes = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(bytes);
             let region = Region::touched(bytes, Pages::Huge)?;

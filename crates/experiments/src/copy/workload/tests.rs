@@ -35,7 +35,8 @@ fn iterations_wrap_around_the_list() {
     }
 }
 
-/// All lists have the same sizes, except for one more or less of each, in different orders.
+/// All lists have the same sizes in different orders; a size may occur once more or once less in
+/// a list.
 #[test]
 fn lists_have_equal_sizes_in_different_orders() {
     let sizes = Distribution::uniform("test", 0..=16);

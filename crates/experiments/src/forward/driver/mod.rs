@@ -21,8 +21,8 @@ use crate::error::Error;
 /// Packets of a loop: as many as testpmd's `start tx_first 32` sends.
 const PACKETS_OF_LOOP: usize = 32 * 32;
 
-/// The time that packets in transit get after the last one was made: on the side that ends first,
-/// on the other side, which receives no more packets, and with a kernel.
+/// The time that packets in transit have after the last packet was made: for the side that ends
+/// first, for the other side, which receives no more packets, and for a flow through a kernel.
 const LINGER: Duration = Duration::from_millis(800);
 const LINGER_OF_LAST: Duration = Duration::from_millis(80);
 const LINGER_OF_KERNEL: Duration = Duration::from_secs(3);

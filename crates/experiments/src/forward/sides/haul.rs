@@ -37,7 +37,7 @@ impl Haul {
     /// Starts a process for an assignment.
     pub(super) fn start_in(assignment: &Assignment<'_>) -> Result<Box<dyn Side>, String> {
         let Assignment { role, common, socket, cpus, copy, .. } = *assignment;
-        // A library's memcpy replaces that of the whole process.
+        // A library's memcpy replaces the memcpy of the whole process.
         let (copy, preloaded) = if is_library(copy) { ("libc", Some(copy)) } else { (copy, None) };
         let start = Start {
             role,

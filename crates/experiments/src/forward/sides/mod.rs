@@ -70,7 +70,7 @@ pub(super) struct Common<'a> {
     /// The command that starts haul's own processes.
     pub(super) driver: &'a Program,
     /// Whether the guest is a kernel. A kernel drops packets without addresses, and may hold the
-    /// others for longer than a process that polls.
+    /// other packets for longer than a process that polls.
     pub(super) is_to_kernel: bool,
     /// The flag that stops the run.
     pub(super) stop: &'a AtomicBool,
@@ -82,8 +82,8 @@ pub(super) struct Common<'a> {
 /// Every method that returns a `Result` fails if the program has ended or does not answer (the
 /// error then contains its last output), or if its answer is unexpected.
 pub(super) trait Side {
-    /// Waits until this side sees the other one. A program that polls with or without a link does
-    /// not wait.
+    /// Waits until this side sees the other side. A program that polls with or without a link
+    /// does not wait.
     fn await_link(&mut self) -> Result<(), String> {
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! DPDK's testpmd as switch and as guest: its command lines, its prompt, and its output.
 //!
 //! A guest here is testpmd with `net_virtio_user`: a virtio driver in a process, without a
-//! hypervisor. Rates are those that testpmd prints itself, "since last show". testpmd reads its
-//! own clock together with its counters, so that a late command does not change them.
+//! hypervisor. Rates are the figures that testpmd itself prints, "since last show". testpmd reads
+//! its own clock together with its counters, so that a late command does not change them.
 //!
 //! From the bottom up:
 //!
@@ -200,9 +200,10 @@ impl Session {
         self.ask("clear fwd stats all").map(drop)
     }
 
-    /// The cycles per packet since the counting began; `None` if no packet came. Counts that its
-    /// thread writes while they are cleared keep their old values, so that more cycles are
-    /// counted than have passed. In this case, the cycles are counted again, a few times.
+    /// The cycles per packet since the counting began; `None` if no packet came. Counts that
+    /// testpmd's thread writes while the counts are cleared keep their old values, so that more
+    /// cycles are counted than have passed. In this case, the cycles are counted again, a few
+    /// times.
     ///
     /// # Errors
     /// It has ended, or does not answer.
@@ -238,7 +239,7 @@ impl Session {
     }
 
     /// The answer of testpmd to a command: everything up to the next prompt. A line that another
-    /// thread prints in between, such as that of a link, does not end it.
+    /// thread prints before the prompt, such as the line about a link, does not end the answer.
     fn ask(&mut self, command: &str) -> Result<String, String> {
         let answer = self.terminal.say(command);
         let answer = answer.and_then(|()| self.terminal.hear_until(PROMPT, TIMEOUT));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use haul_measure::clock::{Clock, ClockKind};
 
-/// The allowed ratio of the counted time to the time that has passed: the two come from different
-/// clocks.
+/// The allowed ratio of the counted time to the time that has passed: the two times come from
+/// different clocks.
 const SHARE_MAX: f64 = 1.05;
 
 /// testpmd's answer for the cycles per packet.
@@ -80,8 +80,8 @@ pub(super) fn parse_version(text: &str) -> Option<String> {
     rest.split('\'').next().map(str::to_owned)
 }
 
-/// A switch prints the features that it received, a guest those that it sends. The last line
-/// counts.
+/// A switch prints the features that it received, and a guest prints the features that it sends.
+/// The last line counts.
 pub(super) fn parse_features(text: &str) -> Option<u64> {
     let marks = ["negotiated Virtio features: 0x", "features after negotiate = "];
     let rests = marks.iter().filter_map(|mark| text.rsplit_once(mark));

@@ -37,7 +37,7 @@ pub(super) unsafe trait Allocator: Sync {
     unsafe fn free(&self, block: NonNull<u8>);
 
     /// A block of another size with the contents of the old one, which is freed. If there is no
-    /// such block (`None`), the old one stays.
+    /// such block (`None`), the old block stays allocated.
     ///
     /// # Safety
     /// This heap must have allocated the block with `old_size` and `align`, and nothing may refer

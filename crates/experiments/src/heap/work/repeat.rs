@@ -46,7 +46,8 @@ impl<A: Allocator> Repeat<'_, A> {
     ) -> Result<Found, String> {
         let mut random = Random::new(round.seed ^ (round.thread as u64) << 32);
         let lead_in = match what {
-            // A lead-in would need both threads, and each run begins with an empty ring anyway.
+            // No lead-in: it would need both threads, and each run begins with an empty ring in
+            // any case.
             Repeated::Remote => Ok(()),
             Repeated::Lifetimes { live } => self.populate(live, round.shape, &mut random),
             _ => self.repeat(what, iterations / LEAD_IN_DIVISOR, round, &mut random),

@@ -30,7 +30,7 @@ pub(super) struct Script {
     /// The beginning of each thread's indices, and the end of the last thread's.
     begins: Vec<usize>,
     places: Fixed<Place>,
-    /// Whether a thread gave up, so that the others must not wait for it.
+    /// Whether a thread gave up, so that the other threads must not wait for it.
     broken: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! The counters of a queue: bursts by their size, and sums of them.
+//! The counters of a queue: bursts by their size, and sums of bursts.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// The number of bursts, with empty ones.
+    /// The number of bursts, including empty ones.
     #[must_use]
     pub fn polls(&self) -> u64 {
         self.batches.values().fold(self.larger.0, |sum, bursts| sum.saturating_add(*bursts))

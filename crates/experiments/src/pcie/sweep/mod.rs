@@ -116,10 +116,10 @@ impl Experiment for Sweep {
 }
 
 impl Sweep {
-    /// Checks the NIC and every rate, so that nothing runs if one of them cannot exist.
+    /// Checks the NIC and every rate, so that no rate runs if the NIC or any rate cannot exist.
     ///
     /// # Errors
-    /// The error of the first one that cannot exist.
+    /// The NIC or a rate cannot exist; the error names the first such one.
     pub fn check(&self) -> Result<(), Error> {
         // The checks that apply to any rate come first: a group that fits is small.
         self.rates.iter().try_for_each(|rate| {

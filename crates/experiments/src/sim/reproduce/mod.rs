@@ -52,7 +52,7 @@ pub struct Reproduce {
 }
 
 /// The largest number of packets before time is counted. These packets warm the caches, the
-/// predictor and the connection. Their number is larger than that of the NIC's 256 buffers.
+/// predictor and the connection. There are more such packets than the NIC's 256 buffers.
 const WARM_PACKETS_MAX: u64 = 300;
 
 /// The time per packet of all runs together, on one core: some 100 ns per instruction, 48 runs of
@@ -159,8 +159,8 @@ fn run(
     let warm = warm_packets(packets);
     let stop = context.stop;
     let mut failure = None;
-    // Records are in the order of the points, whichever ended first, so that the file of a run is
-    // the same on any number of threads.
+    // Records are in the order of the points, not in the order in which runs end, so that the
+    // file of a run is the same on any number of threads.
     let mut ended = BTreeMap::new();
     let mut keep = |index: usize, simulated: Simulated, context: &mut Context<'_>| {
         context.emit(points[index].record(results, &simulated));

@@ -298,8 +298,8 @@ impl Plan {
         self.entries.get(index).and_then(|entry| self.record(entry).ok()).unwrap_or_default()
     }
 
-    /// The records of all completed tasks, in the plan's order, and the indices of the others, each
-    /// with the reason.
+    /// The records of all completed tasks, in the plan's order, and the indices of all other
+    /// tasks, each with the reason why it has no record.
     #[must_use]
     pub fn collect(&self) -> (Vec<Record>, Vec<(usize, String)>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());

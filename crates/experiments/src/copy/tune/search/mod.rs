@@ -22,8 +22,8 @@ pub const GAIN_MARGIN: f64 = 0.015;
 /// [`GAIN_MARGIN`], because a change needs stronger evidence than the default.
 pub const LOSS_MARGIN: f64 = 0.003;
 
-/// The assumed share of copies with the worst of the bad offsets: 63 of a page's 4,096 distances
-/// are the worst on Zen 4, which has the worst known ones.
+/// The assumed share of copies with the worst of the bad offsets: on Zen 4, which has the worst
+/// known offsets, 63 of the 4,096 distances within a page are the worst.
 const BAD_OFFSET_SHARE: f64 = 63.0 / 4096.0;
 
 /// A string that takes this many times as long as registers at the worst offset is not used: a
@@ -50,13 +50,14 @@ pub enum Method {
 pub struct Trained {
     /// The size in bytes.
     pub size: usize,
-    /// The time of each method over that of the base, as far as it counts: see [`counted`].
+    /// The time of each method divided by the time of the base, or 1 if the difference is in
+    /// doubt: see [`counted`].
     pub ratios: Vec<(Method, f64)>,
 }
 
 impl Trained {
     /// Adds the cost of the worst bad offset, for its share of calls, to strings at any
-    /// alignment. `over_registers` is the ratio of the time of strings to that of registers at
+    /// alignment. `over_registers` is the time of strings divided by the time of registers at
     /// that offset.
     pub fn add_worst(&mut self, over_registers: f64) {
         let of =
@@ -161,7 +162,7 @@ pub fn method(function: Function, policy: &Policy, size: usize) -> Method {
 
 /// The base with the cheapest strings and thresholds of a function for the trained sizes.
 /// Thresholds of other functions, and all thresholds if nothing is cheaper, stay those of the
-/// base. Sizes above the trained ones keep the base's method, because a method that loses at the
+/// base. Sizes above the trained sizes keep the base's method, because a method that loses at the
 /// trained sizes may win above them, as streaming does.
 #[must_use]
 pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
@@ -192,9 +193,10 @@ pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     keep_beyond(function, trained, winner, &base)
 }
 
-/// Keeps the base's method for sizes above the trained ones if the found thresholds do not use it
-/// anywhere, or hide it behind strings without an end. An exception is a largest size that is
-/// streamed without interleaved pages, because interleaved pages have lost there.
+/// Keeps the base's method for sizes above the trained sizes if the found thresholds do not use
+/// that method anywhere, or hide it behind strings without an end. The exception: if the largest
+/// trained size is streamed without interleaved pages, larger sizes are streamed in the same way,
+/// because interleaved pages have lost there.
 fn keep_beyond(
     function: Function,
     trained: &[Trained],
@@ -243,8 +245,8 @@ fn cost(
     policy: &Policy,
     base: &Policy,
 ) -> (i64, usize, usize) {
-    // The base's own method is the baseline: its ratio is 1 by definition, whatever the forced
-    // policy with the same method measured.
+    // The base's own method is the baseline: its ratio is 1 by definition, even if the forced
+    // policy with the same method measured another ratio.
     let changed = trained.iter().filter_map(|trained| {
         let method = method(function, policy, trained.size);
         (method != self::method(function, base, trained.size)).then_some((method, trained))

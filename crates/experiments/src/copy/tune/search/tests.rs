@@ -73,7 +73,8 @@ fn best_keeps_base_if_nothing_is_cheaper() {
     assert_eq!(best(Function::Memcpy, &data, registers()), registers());
 }
 
-/// A method that wins at one size and makes no difference at others is used at that size only.
+/// A method that wins at one size and makes no difference at other sizes is used only at that
+/// size.
 #[test]
 fn best_changes_only_sizes_that_win() {
     let data =
@@ -116,8 +117,8 @@ fn best_keeps_defaults_above_trained_sizes() {
 }
 
 /// Strings that win at the largest size are not used above it, where the defaults stream. On one
-/// processor with 504 MiB of last-level cache, they saved 4% at 128 MiB, and took twice the time of
-/// streaming at 1 GiB.
+/// processor with 504 MiB of last-level cache, such strings saved 4% at 128 MiB, but needed twice
+/// the time of streaming at 1 GiB.
 #[test]
 fn strings_end_at_largest_trained_size() {
     let data = trained(|method, size| match method {
