@@ -7,7 +7,7 @@
 pub enum Isa {
     /// General registers, on any processor.
     Scalar = 1,
-    /// x86-64 with SSE2. Every x86-64 processor has it.
+    /// x86-64 with SSE2. SSE2, which every x86-64 processor has.
     Sse2 = 2,
     /// x86-64 with AVX2 and an operating system that saves the ymm registers.
     Avx2 = 3,
@@ -15,7 +15,7 @@ pub enum Isa {
     Avx512vl = 4,
     /// AVX-512 F and BW, used at 64 bytes.
     Avx512 = 5,
-    /// aarch64 with NEON. Every aarch64 processor that runs Linux has it.
+    /// aarch64 with NEON. NEON, which every aarch64 processor that runs Linux has.
     Neon = 6,
 }
 
@@ -98,9 +98,9 @@ pub enum Vendor {
 pub const LAST_CACHE_MAX_BYTES: usize = 1 << 30;
 
 /// The assumed size, in bytes, of a last-level cache whose size is unknown or not accepted: the
-/// size in one core complex (AMD EPYC) or in an average desktop processor. If it is too small,
-/// copies between this size and the real one are somewhat slower; if it is too large, copies that
-/// need non-temporal stores do not use them.
+/// size in one core complex (AMD EPYC) or in an average desktop processor. If the assumed size is
+/// too small, copies between this size and the real one are somewhat slower. If it is too large,
+/// copies that need non-temporal stores do not use them.
 pub const LAST_CACHE_STAND_IN_BYTES: usize = 32 << 20;
 
 /// The largest part of a last-level cache that one process is assumed to have, in bytes: the
@@ -120,7 +120,7 @@ pub struct Facts {
     pub model: u32,
     /// The widest instruction set that the processor and its operating system support.
     pub widest: Isa,
-    /// Whether one masked instruction can move up to 64 bytes and one instruction can make the
+    /// Whether one masked instruction can move up to 64 bytes and one instruction can compute the
     /// mask: AVX-512 BW and VL, and BMI2.
     pub has_masks: bool,
     /// Whether the processor has AVX-512 and lowers its clock for registers of 64 bytes: processors

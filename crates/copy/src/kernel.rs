@@ -1,4 +1,5 @@
-//! Every kernel that copies or fills, by name. Benchmarks compare them and tests exercise them.
+//! Every kernel that copies or fills, by name. Benchmarks compare these kernels, and tests check
+//! them.
 //!
 //! Each kernel is a complete memmove or memset of any length, with C's calling convention.
 
@@ -49,7 +50,7 @@ impl<F: Copy> Kernel<F> {
         self.isa
     }
 
-    /// Whether this processor can run it.
+    /// Whether this processor can run this kernel.
     #[must_use]
     pub fn is_available(&self) -> bool {
         // In addition to AVX-512, masks need an instruction of BMI2, and a hypervisor may hide
@@ -57,7 +58,7 @@ impl<F: Copy> Kernel<F> {
         self.isa.is_available() && (self.name != "masks" || crate::cpu::has_masks())
     }
 
-    /// The function; `None` if this processor cannot run it.
+    /// The function; `None` if this processor cannot run this kernel.
     #[must_use]
     pub fn function(&self) -> Option<F> {
         self.is_available().then_some(self.function)

@@ -28,8 +28,8 @@ pub(crate) fn same(target: *mut u8) -> *mut u8 {
 }
 
 /// Returns `at` without the compiler knowing that the value is unchanged. A loop that counts with
-/// it is therefore not unrolled into a main loop and a remainder, whose two exits would both be
-/// mispredicted.
+/// this value is therefore not unrolled into a main loop and a remainder, whose two exits would
+/// both be mispredicted.
 #[inline(always)]
 pub(crate) fn rolled(at: usize) -> usize {
     #[cfg(not(miri))]

@@ -11,8 +11,8 @@ pub(crate) const LINE: usize = 64;
 ///
 /// # Safety of every method
 /// The pointer must be valid for [`LINE`] bytes in the direction of the access, and the processor
-/// must have the instruction set: an implementation may be used only inside a function that enables
-/// it.
+/// must have the instruction set: an implementation may be used only inside a function that
+/// enables this instruction set.
 pub(crate) trait Line: Copy {
     /// Lines in one step of the loop: 1, 2 or 4, chosen so that a step, the saved head and the
     /// saved tail fit into the registers.
@@ -24,8 +24,8 @@ pub(crate) trait Line: Copy {
     /// Lines in one step of a fill's loop: 2 or 4.
     const FILL_STEP: usize = 2;
 
-    /// Whether copies of 257 to 512 bytes always move eight lines, instead of six or eight that a
-    /// branch chooses.
+    /// Whether copies of 257 to 512 bytes always move eight lines, instead of six or eight lines,
+    /// between which a branch chooses.
     const EIGHT_LINES: bool = false;
 
     /// Loads 64 bytes from any address.

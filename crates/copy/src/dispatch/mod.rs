@@ -40,8 +40,8 @@ pub(crate) mod without_masks;
 /// memmove of more than 64 bytes, for callers in Rust that have inlined the smaller sizes.
 ///
 /// [`crate::c::memmove_above_64`] is the same function under an exported name, which a caller
-/// within `libhaul.so` would call through the procedure linkage table. The compiler keeps the code
-/// once.
+/// within `libhaul.so` would call through the procedure linkage table. The compiler emits the
+/// code of both only once.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable for `length > 64` bytes.
@@ -69,9 +69,10 @@ pub(crate) unsafe extern "C" fn fill_above_64(
     unsafe { fill_above_64_branching(target, byte, length) }
 }
 
-/// The inlined jump to the code of the chosen instruction set, in two forms. For callers through C,
-/// it leads to code that has no branch on the size up to 256 bytes. For callers that have inlined
-/// up to 64 bytes, it leads to code that branches at 128. `small` gives the reason.
+/// The inlined jump to the code of the chosen instruction set, in two forms. For callers through
+/// C, the jump leads to code that has no branch on the size up to 256 bytes. For callers that
+/// have inlined up to 64 bytes, the jump leads to code that branches at 128. `small` gives the
+/// reason.
 macro_rules! jumps {
     (
         $copy_here:ident: $copy_avx2:ident, $copy_avx512vl:ident, $copy_neon:ident;

@@ -83,8 +83,9 @@ pub(crate) static CHOSEN: AtomicU8 = AtomicU8::new(0);
 pub(crate) const MASKS: u8 = 0x80;
 
 /// 1 if small copies use masks; 0 otherwise, and before the first copy above 64 bytes. The inline
-/// code of `haul.h` reads it. This static is separate from [`CHOSEN`] because an exported static
-/// is read through the global offset table, which would slow down readers of [`CHOSEN`].
+/// code of `haul.h` reads this static. This static is separate from [`CHOSEN`] because an
+/// exported static is read through the global offset table, which would slow down readers of
+/// [`CHOSEN`].
 #[unsafe(export_name = "haul_small_by_masks")]
 pub(crate) static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
 
@@ -326,8 +327,8 @@ impl Thresholds {
     }
 }
 
-/// Ensures that a policy is in force. Threads that call it at the same time get the same policy.
-/// It is a separate function, which keeps the compare-exchanges out of the copies.
+/// Ensures that a policy is in force. Threads that call this function at the same time get the
+/// same policy. It is a separate function, which keeps the compare-exchanges out of the copies.
 #[cold]
 #[inline(never)]
 pub(crate) fn ensure() {

@@ -49,8 +49,8 @@ struct Choices {
 
 const NO_STRING: (usize, usize) = (NEVER, NEVER);
 
-/// For Zen 4. AVX-512VL's loops take 1.04 to 1.17 times as long as AVX2's from 512 bytes to 16 KiB,
-/// and interleaved pages take a quarter longer than consecutive ones
+/// For Zen 4. AVX-512VL's loops take 1.04 to 1.17 times as long as AVX2's from 512 bytes to 16
+/// KiB, and interleaved pages take a quarter longer than consecutive pages
 /// (`bench/record/2026-11-24-zen4-avx512-2cpu-copy`).
 const AVX2_PIECES: Choices = Choices {
     small: Small::Pieces,
@@ -63,8 +63,8 @@ const AVX2_PIECES: Choices = Choices {
 };
 
 /// For Zen 5. `rep movsb` becomes faster than registers at 24 KiB, where both buffers together
-/// fill L1 (48 KiB), at any alignment; beyond the caches it takes as long as a streamed copy, or
-/// up to 7% less. `rep stosb` becomes faster than registers at the size of L2, 1 MiB
+/// fill L1 (48 KiB), at any alignment; beyond the caches, `rep movsb` takes as long as a streamed
+/// copy, or up to 7% less. `rep stosb` becomes faster than registers at the size of L2, 1 MiB
 /// (`bench/record/2026-11-25-zen5-2cpu-copy`).
 const ZEN_5: Choices = Choices {
     small: Small::Masks,
@@ -180,12 +180,12 @@ pub(super) fn policy(facts: &Facts) -> Policy {
 /// The choices for a processor without a row, which follow from the features that it announces.
 ///
 /// With AVX-512, an Intel processor with fast short strings uses registers of 64 bytes: on a Xeon
-/// whose hypervisor hid its model, they take 0.78 of AVX-512VL's time at 192 bytes, 0.88 at 448 and
-/// 0.95 at 12 KiB. Other processors use AVX-512VL: its blocks use registers of 32 bytes, and its
-/// loops use registers of 64 bytes, to which the compiler joins two of 32.
+/// whose hypervisor hid its model, they take 0.78 of AVX-512VL's time at 192 bytes, 0.88 at 448
+/// and 0.95 at 12 KiB. Other processors use AVX-512VL: its blocks use registers of 32 bytes, and
+/// its loops use registers of 64 bytes, because the compiler joins two registers of 32 bytes.
 fn by_features(facts: &Facts) -> Choices {
-    /// In bytes. The C library starts at 2112 (glibc 2.36); this value is larger, because of the
-    /// time that a string instruction takes to start.
+    /// In bytes. The C library uses string instructions from 2112 bytes on (glibc 2.36); this
+    /// value is larger, because of the time that a string instruction takes to start.
     const FAST_STRING_MIN: usize = 4 << 10;
     let fast = (FAST_STRING_MIN, NEVER);
     let strings = match (facts.fast_short_string, facts.enhanced_string) {

@@ -4,9 +4,9 @@
 //! # Idea
 //!
 //! Most calls of memcpy are short, and their sizes look random to a branch predictor: in a large
-//! fleet, 63.5% of the calls move at most 16 bytes. A mispredicted branch costs 10 to 20 cycles
-//! there, and an unnecessary store costs one cycle. The code therefore computes addresses from
-//! the size and does not branch on it. The shape that is called is [`copy`] and [`fill`]:
+//! fleet, 63.5% of the calls move at most 16 bytes. A mispredicted branch costs such a call 10 to
+//! 20 cycles, and an unnecessary store costs one cycle. The code therefore computes addresses
+//! from the size and does not branch on it. The shape that is called is [`copy`] and [`fill`]:
 //!
 //! ```text
 //! n <= 3:   1 byte at n-1, 2 at 0            to a scratch where n has no room for them
@@ -16,9 +16,9 @@
 //! ```
 //!
 //! An additional store is free if the target is in L1. Beyond L2, an additional store is
-//! expensive, where the number of calls that the processor has in flight limits the speed.
-//! [`inlined`] saves the time of the call, so its memcpy and memset can branch at 32, which saves
-//! two of four stores; its memcpy also branches at 8.
+//! expensive, because there the number of calls that the processor has in flight limits the
+//! speed. [`inlined`] saves the time of the call, so its memcpy and memset can branch at 32,
+//! which saves two of four stores; its memcpy also branches at 8.
 //!
 //! All loads precede all stores, so overlap is harmless. In code that computes addresses, the
 //! widest store is the last one: if a program loads the target's first 2, 4 or 8 bytes right
@@ -30,9 +30,9 @@
 //!
 //! # What was tried
 //!
-//! The figures are times divided by libc's (glibc 2.36, Zen 4), for a fleet's distributions or on
-//! sizes drawn from a class; `bench/record/2026-11-22-zen4-2cpu-copy` has the tables. The shape
-//! that is called:
+//! The figures are times divided by libc's (glibc 2.36, Zen 4), for a fleet's distributions or
+//! for sizes drawn from a class; `bench/record/2026-11-22-zen4-2cpu-copy` has the tables. The
+//! shape that is called:
 //!
 //! - seven stores for 0 to 16 bytes, without a branch: L1 0.50 instead of 0.59, LLC 2.1 instead of
 //!   1.00;

@@ -1,7 +1,7 @@
 //! One function for each class of sizes up to 64 bytes. None has a branch.
 //!
 //! The scratch is a local variable, because all threads would write to the cache line of a static
-//! one. Unneeded loads read from a constant, so that the scratch needs no initialization.
+//! scratch. Unneeded loads read from a constant, so that the scratch needs no initialization.
 
 use core::hint::select_unpredictable as select;
 use core::mem::MaybeUninit;
@@ -19,7 +19,7 @@ type Scratch = MaybeUninit<[u64; 2]>;
 const NOTHING: &[u64; 2] = &[0; 2];
 
 /// The offset in a scratch at which accesses start. If a copy has 0 bytes, the access to its last
-/// byte starts one byte below.
+/// byte starts one byte below this offset.
 const MIDDLE: usize = 8;
 
 /// `pointer` if `length` is at least `size` bytes, else `middle`, the middle of a scratch. It has
@@ -148,8 +148,9 @@ macro_rules! two_words {
         #[inline(always)]
         pub(super) unsafe fn $copy(target: *mut u8, source: *const u8, length: usize) {
             let end = length - $size;
-            // SAFETY: the words at 0 and at length - size lie inside `length` bytes, because these
-            // are at least one word, and cover them, because these are at most two words.
+            // SAFETY: the words at 0 and at length - size lie inside `length` bytes, because
+            // `length` is at least one word, and cover them, because `length` is at most two
+            // words.
             unsafe {
                 let first = word::$load(source);
                 let last = word::$load(source.add(end));

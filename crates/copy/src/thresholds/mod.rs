@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// The smallest value of a threshold, in bytes. Below, a copy always uses registers.
+/// The smallest value of a threshold, in bytes. A smaller copy always uses registers.
 ///
 /// `rep movsb` takes 35 cycles or more to start (Intel Optimization Manual, 3.7.6) and a streamed
 /// copy ends in a fence, so neither is worthwhile at smaller sizes.
@@ -51,8 +51,8 @@ pub struct Thresholds {
 /// The value that disables a method.
 pub const NEVER: usize = usize::MAX;
 
-/// The thresholds in force in this process. `dispatch` ensures that they are set before it chooses
-/// a method.
+/// The thresholds in force in this process. `dispatch` ensures that the thresholds are set before
+/// it chooses a method.
 pub(crate) static IN_FORCE: InForce = InForce::new();
 
 /// Thresholds that all threads read and any thread may replace.
@@ -152,7 +152,7 @@ impl Thresholds {
         IN_FORCE.install(self);
     }
 
-    /// These thresholds with every value below [`LOOKUP_MIN`] raised to it.
+    /// These thresholds with every value below [`LOOKUP_MIN`] raised to that minimum.
     #[must_use]
     pub fn clamped(self) -> Self {
         Self::from_array(self.to_array().map(|value| value.max(LOOKUP_MIN)))

@@ -2,14 +2,14 @@
 //!
 //! # Idea
 //!
-//! An EVEX instruction traps (SIGILL). The handler decodes it, emulates it and continues after
-//! it. The low 32 bytes of zmm0 to zmm15 stay in the interrupted thread's registers, which the
-//! AVX2 instructions that the processor runs itself share. The processor has no registers for the
-//! other bytes, so a thread-local variable holds them.
+//! An EVEX instruction traps (SIGILL). The handler decodes the instruction, emulates it and
+//! continues after it. The low 32 bytes of zmm0 to zmm15 stay in the registers of the interrupted
+//! thread. The processor itself runs AVX2 instructions, which use the same registers. The
+//! processor has no registers for the other bytes, so a thread-local variable holds them.
 //!
 //! An AVX2 instruction that writes zmm0 to zmm15 clears the upper half of the register without a
 //! trap. The emulator therefore stores the lower half together with the upper half: if the lower
-//! half has changed since, an AVX2 instruction has written the register, and the upper half
+//! half has changed since then, an AVX2 instruction has written the register, and the upper half
 //! counts as cleared.
 //!
 //! An unknown instruction aborts the process with a message that has the instruction's text. A

@@ -2,8 +2,8 @@
 //!
 //! On such a processor, each AVX-512 instruction of the kernels traps, and a handler emulates the
 //! instruction, see `emulator`. All other instructions, including AVX2 and `vzeroupper`, run on
-//! the processor. A bad access of an emulated instruction is a bad access of the handler, and
-//! kills the process too.
+//! the processor. If an emulated instruction makes a bad access, the handler makes the same
+//! access, which kills the process too.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #![allow(
     clippy::cast_possible_truncation,

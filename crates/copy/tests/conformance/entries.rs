@@ -76,7 +76,7 @@ fn hints_do_not_change_copied_bytes() {
     }
 }
 
-/// The number of cases per property. Miri needs a second for a few.
+/// The number of cases per property. Miri needs a second for a few cases.
 fn cases() -> ProptestConfig {
     let cases = if cfg!(miri) { 5 } else { 2000 };
     // Failures are not saved to a file: a failing case becomes a separate test.

@@ -1,10 +1,10 @@
-//! Sizes past 4 GiB, where a 32-bit count would wrap.
+//! Sizes above 4 GiB, where a 32-bit count would wrap.
 //!
 //! # Idea
 //!
-//! Neither source nor target needs that much memory: most of each maps the same 16 MiB again and
-//! again. Only the windows that are checked have separate memory: the start, the end, and both
-//! sides of 2 GiB and 4 GiB.
+//! Neither source nor target needs that much memory: most parts of both map the same 16 MiB again
+//! and again. Only the windows that are checked have separate memory: the start, the end, and
+//! both sides of 2 GiB and 4 GiB.
 
 use core::slice;
 
@@ -16,7 +16,7 @@ const GIB: usize = 1 << 30;
 /// The unit of mapping, in bytes.
 const CHUNK: usize = 16 << 20;
 
-/// The number of chunks in a mapping: enough for a chunk past 4 GiB that has neighbours on both
+/// The number of chunks in a mapping: enough for a chunk beyond 4 GiB that has neighbours on both
 /// sides.
 const CHUNKS: usize = 4 * GIB / CHUNK + 3;
 
@@ -112,7 +112,8 @@ fn checked_range(chunk: usize, to: usize, end: usize) -> core::ops::Range<usize>
 
 fn check_copy(copier: &Copier, source: &Folded, target: &mut Folded) {
     target.for_each_chunk(|_, bytes| bytes.fill(UNTOUCHED));
-    // The source ends at the guarded chunk. The target does not, so that an extra byte is detected.
+    // The source ends at the guarded chunk. The target does not end there, so that an extra byte
+    // is detected.
     let (from, to) = (77, 5);
     let length = Folded::BYTES - from;
     // SAFETY: both lie inside their mappings.

@@ -29,7 +29,7 @@ pub(crate) fn copiers() -> Vec<Copier> {
         Some(Copier { name: kernel.name(), call, may_overlap: true, is_alias: false })
     });
     let all = kernels.chain(dispatching_copiers());
-    // Miri interprets every instruction, so aliases are not tested with it.
+    // Miri interprets every instruction, so aliases are not tested under Miri.
     all.filter(|copier| !(cfg!(miri) && copier.is_alias)).collect()
 }
 

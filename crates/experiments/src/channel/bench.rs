@@ -12,9 +12,9 @@ use super::protocol::Kind;
 /// caches and for verifying every message, and large enough for the precision of the clock.
 const SAMPLE_BYTES: usize = 1 << 20;
 
-/// `SAMPLE_BYTES` with a busy processor. Such a sample spans several time slices of the program
-/// that keeps the processor busy. Chance would decide whether a shorter sample meets that
-/// program.
+/// `SAMPLE_BYTES` with a busy processor. A sample of this size spans several time slices of the
+/// program that keeps the processor busy. Chance would decide whether a time slice of that
+/// program falls into a shorter sample.
 const SAMPLE_BYTES_BUSY: usize = 16 << 20;
 
 /// The largest number of messages per sample.
@@ -33,8 +33,8 @@ pub const ECHO_BYTES_MAX: usize = 64 << 10;
 /// The largest message that fits into its descriptor (haul's `inline`).
 const INLINE_BYTES_MAX: usize = 8192;
 
-/// Below this size no program builds a message in a memory file: the file and its mapping each take
-/// longer than the copy.
+/// Below this size, no program would build a message in a memory file, because the file and its
+/// mapping each take longer than the copy.
 const SEALED_BYTES_MIN: usize = 64 << 10;
 
 /// The state of B's memory.
@@ -76,7 +76,7 @@ pub struct Bench {
     /// is repeated, because a disturbance delays two processes that wait for each other more than
     /// it delays a single process. The last attempt counts.
     pub tries: u32,
-    /// The seed of the content and of the orders.
+    /// The seed of the messages' content and of the order of the subjects.
     pub seed: u64,
 }
 
@@ -106,15 +106,15 @@ impl Bench {
         (bytes / self.size.max(1)).clamp(1, most)
     }
 
-    /// Subjects that can move messages of this size into such a target.
+    /// The subjects that can move messages of the bench's size into its target.
     pub(super) fn entrants(&self) -> impl Iterator<Item = &Subject> {
         self.subjects.iter().filter(|subject| can_move(&subject.name, self.size, self.target))
     }
 }
 
-/// Whether a transport moves messages of this size into such a target. A leased or sealed message
-/// arrives in separate memory that was used before, so its transfer does not touch new memory at
-/// B.
+/// Whether a transport moves messages of this size into this kind of target. A leased or sealed
+/// message arrives in separate memory that was used before, so its transfer does not touch new
+/// memory at B.
 #[must_use]
 pub fn can_move(name: &str, size: usize, target: Target) -> bool {
     match name {

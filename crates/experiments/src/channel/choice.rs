@@ -14,11 +14,11 @@ const MECHANISMS: [(&str, bool); 4] =
 
 /// A mechanism replaces the mechanism of the next smaller size only if it is faster by this
 /// factor in the median of the repetitions, and is not slower in more than a quarter of them. A
-/// table that follows the noise has more entries without being more useful.
+/// table whose entries follow the noise is longer but not more useful.
 const WORTHWHILE: f64 = 1.05;
 
-/// No last-level cache holds source and target of a message of this size. The mechanism for this
-/// size also applies to all larger messages.
+/// A message of this size is so large that no last-level cache holds both its source and its
+/// target. The mechanism for this size also applies to all larger messages.
 const LONG_BYTES_MIN: u64 = 64 << 20;
 
 /// The records of each mechanism, by size, except the records that the hypervisor or other
@@ -38,16 +38,16 @@ pub struct Chosen<'a> {
     pub table: ChannelTable,
     /// The records from which the entries follow.
     pub evidence: Vec<&'a Record>,
-    /// Sizes in bytes without an entry in the table: first those with both processors free, then
-    /// those with one busy. Either the hypervisor disturbed the records of these sizes (see
-    /// [`Record::is_disturbed`]), or other programs ran at the same time (see
-    /// [`Record::is_beside_others`]). A disturbance delays two processes that wait for each other
-    /// more than it delays a single process.
+    /// Sizes in bytes without an entry in the table: first the sizes measured with both
+    /// processors free, then the sizes measured with one busy. Either the hypervisor disturbed
+    /// the records of these sizes (see [`Record::is_disturbed`]), or other programs ran at the
+    /// same time (see [`Record::is_beside_others`]). A disturbance delays two processes that wait
+    /// for each other more than it delays a single process.
     pub disturbed: [BTreeSet<u64>; 2],
 }
 
-/// The table from the records of transfers to warm targets, with both processors free and, if it
-/// was measured, with one busy.
+/// The table from the records of transfers to warm targets, with both processors free and, if
+/// this was measured, with one processor busy.
 #[must_use]
 pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Chosen<'a> {
     let records: Vec<&Record> = records.filter(|record| is_warm_throughput(record)).collect();
@@ -89,7 +89,8 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
         let known = MECHANISMS.iter().find(|(name, needs_trust)| {
             record.subject.strip_prefix("haul:") == Some(name) && (trusted || !needs_trust)
         });
-        // A transfer that fell back to another mechanism does not count for the requested one.
+        // A transfer that fell back to another mechanism does not count as a record of the
+        // requested mechanism.
         let used = record.text(key::MECHANISM);
         let known = known.filter(|(name, _)| used.is_none_or(|used| used == *name));
         if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {
@@ -102,9 +103,9 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
     rates
 }
 
-/// The sizes from which on each record's mechanism applies, in ascending order. Between two sizes
-/// with different mechanisms, the change is at the geometric mean. A size without a record keeps
-/// the mechanism of the next smaller size.
+/// The size at which the range of each record's mechanism begins, in ascending order. If two
+/// neighbouring sizes have different mechanisms, the mechanism changes at their geometric mean. A
+/// size without a record keeps the mechanism of the next smaller size.
 fn turns<'a>(rates: &Rates<'a>) -> Vec<(usize, &'a Record)> {
     let mut turns: Vec<(usize, &Record)> = Vec::new();
     let mut below = 0;

@@ -1,8 +1,8 @@
 //! The content of messages: bytes that follow from a seed, so that the receiver can verify every
 //! byte.
 
-/// The golden ratio as a fraction of 2^64: successive multiples are far apart (Knuth, The Art of
-/// Computer Programming, volume 3, 6.4).
+/// The golden ratio as a fraction of 2^64, whose successive multiples are far apart (Knuth, The
+/// Art of Computer Programming, volume 3, 6.4).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const WORD_BYTES: usize = size_of::<u64>();

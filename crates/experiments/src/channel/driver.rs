@@ -1,8 +1,9 @@
-//! The child process at one end: it prepares its end, performs a task from the given moment on, and
-//! verifies every byte.
+//! The child process at one end: it prepares its end, performs a task that begins at the given
+//! moment, and verifies every byte.
 //!
-//! Both ends share a clock, and begin at a moment that the run names ahead of time. The timed
-//! part contains no conversation with the run, and before it, neither end waits for the other.
+//! Both ends read the same clock, and begin at a moment that the run has named before. The ends
+//! do not communicate with the run during the timed part, and neither end waits for the other
+//! before it.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -22,10 +23,10 @@ use crate::error::Error;
 /// Connects to the other end through the transport with this name. Both ends use the same folder.
 pub type Open<'a> = &'a dyn Fn(&str, Side, &Path) -> Result<Box<dyn Transport>, String>;
 
-/// Serves the run that listens at `control`, until it closes the conversation.
+/// Serves the run that listens at `control`, until the run closes the conversation.
 ///
 /// # Errors
-/// No run listens there, or the conversation ends within a line.
+/// No run listens at `control`, or the conversation ends in the middle of a line.
 pub fn serve(side: Side, control: &Path, version: &str, open: Open<'_>) -> Result<(), Error> {
     let talk = || {
         let stream = UnixStream::connect(control)?;
@@ -65,9 +66,9 @@ struct End<'a> {
     open: Open<'a>,
     transports: HashMap<String, Box<dyn Transport>>,
     task: Option<Task>,
-    /// The memory that it sends from.
+    /// The memory from which this end sends.
     source: Option<Region>,
-    /// The memory that it receives into. At A, it holds the echoes.
+    /// The memory into which this end receives. At A, it holds the echoes.
     target: Option<Region>,
     /// The memory of this process at its start, in bytes.
     started_with: u64,
@@ -181,8 +182,8 @@ fn wait_until(at_ns: u64) {
     }
 }
 
-/// Memory of at least this length, with its pages allocated. Memory that is already long enough
-/// is used again as it is.
+/// Memory of at least this length, with its pages allocated. Existing memory that is long enough
+/// is used again without a change.
 fn warm(region: &mut Option<Region>, bytes: usize) -> Result<&mut [u8], String> {
     let fits = |region: &Region| region.bytes() >= bytes;
     if !region.as_ref().is_some_and(fits) {

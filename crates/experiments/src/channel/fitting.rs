@@ -1,5 +1,5 @@
-//! The subjects whose memory fits. The other subjects are left out, and the measurement continues
-//! without them.
+//! The subjects for which the machine has enough memory. The other subjects are left out, and the
+//! measurement continues without them.
 
 use haul_measure::Error as Unmeasurable;
 use haul_model::Bytes;
@@ -56,14 +56,16 @@ impl Bench {
     }
 }
 
-/// The memory of a transport beyond the source and the target of haul's own two ends, in samples.
+/// The memory of a transport in addition to the source and the target of haul's own two ends, in
+/// samples.
 fn extra_samples(subject: &Subject) -> u64 {
     let own =
         if subject.found.as_ref().is_some_and(|found| found.launch.is_some()) { PAIR } else { 0 };
     own + match subject.name.as_str() {
         // Leased bytes arrive in the receiver's pool, in addition to B's target.
         "haul:staged" | "haul:lease" | "2014:memcpy" | "memcpy" | "2014:mymemcpy" => 1,
-        // A builds the message once; B's view needs further pages for the bytes that B writes.
+        // A builds the message once. B's view of it needs further pages for the bytes that B
+        // writes.
         name if is_sealed(name) => 2,
         // iceoryx2 keeps samples in separate memory. Two samples wait at each end.
         "iceoryx2" => 4,

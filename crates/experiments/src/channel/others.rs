@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use haul_machine::sys::Sys;
 
-/// The kernel counts processor time in ticks of 10 ms, so that a shorter time is too inaccurate.
+/// The kernel counts processor time in ticks of 10 ms, so that the average over a shorter time is
+/// too inaccurate.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Counts the processor time of these programs from the start of a run.

@@ -21,8 +21,8 @@ const OTHER_END_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time between two checks for a driver's connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The time from sending the line to the moment at which both ends begin. Both ends have read the
-/// line by that moment.
+/// The time from the moment at which the line is sent to the moment at which both ends begin.
+/// Both ends have read the line by that moment.
 const LEAD_NS: u64 = 300_000;
 
 /// The command that starts the two ends.
@@ -55,7 +55,7 @@ struct End {
 }
 
 impl Pair {
-    /// Starts both ends, on these processors.
+    /// Starts both ends on these processors.
     ///
     /// # Errors
     /// [`Error::Driver`]: an end did not start, or does not connect; [`Error::Folder`]: the folder
@@ -99,8 +99,8 @@ impl Pair {
     /// Makes both ends perform a task, and returns the costs of A and B.
     ///
     /// # Errors
-    /// [`Error::Driver`]: the task failed, an end has ended or hangs, or B received other bytes
-    /// than A sent. The ends cannot be used any more.
+    /// [`Error::Driver`]: the task failed, an end has ended or hangs, or B received bytes that
+    /// differ from the bytes that A sent. After an error, the ends cannot be used any more.
     pub(super) fn perform(&mut self, task: &Task) -> Result<(Cost, Cost), Error> {
         let done = self.both(&Request::Prepare(task.clone())).and_then(|_| {
             let start_ns = haul_measure::sys::monotonic_ns() + LEAD_NS;
@@ -132,7 +132,7 @@ impl Pair {
 
     /// Ends both. mpirun and its ends, and a library that shares memory by name (iceoryx2),
     /// release their resources when the conversation is closed. A process that a signal ends does
-    /// not release them.
+    /// not release its resources.
     fn close(&mut self) {
         self.a.conversation.close();
         self.b.conversation.close();

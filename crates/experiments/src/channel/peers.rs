@@ -1,4 +1,5 @@
-//! The transports that haul's channels are compared with, and where each is found on this machine.
+//! The transports that haul's channels are compared with, and the location of each transport's
+//! programs on this machine.
 //!
 //! The source code of the drivers in C is part of this program as text. A run compiles this code
 //! when it needs a driver, so that no peer is needed to build haul.
@@ -36,10 +37,11 @@ pub enum Peer {
     Pipe,
     /// A Unix stream socket.
     Unix,
-    /// The 2014 memcpy against vmsplice experiment: shared memory of the whole size, and vmsplice
-    /// at both ends of a pipe.
+    /// The 2014 experiment of memcpy against vmsplice: shared memory of the whole size, and
+    /// vmsplice at both ends of a pipe.
     Experiment2014,
-    /// One warm memcpy within the receiver. It is not a transfer, but the lowest cost of a copy.
+    /// One warm memcpy within the receiver. This is not a transfer, but shows the lowest cost of
+    /// a copy.
     Memcpy,
 }
 
@@ -130,7 +132,7 @@ impl FromStr for Peer {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        // Scripts from before 2026-11-25 use this name.
+        // Scripts that were written before 2026-11-25 use this name.
         let text = if text == "seed" { Self::Experiment2014.name() } else { text };
         let found = Self::ALL.into_iter().find(|peer| peer.name() == text);
         found.ok_or_else(|| Error::UnknownChannelPeer {
@@ -159,8 +161,8 @@ fn mpi() -> Result<Started, String> {
     let version = run(Command::new("mpirun").arg("--version"), "mpirun")?;
     let mut arguments = vec!["-n", "2"];
     if String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
-        // The launcher refuses root and more ranks than cores, and pins ranks. The run pins the
-        // processes itself.
+        // By default, the launcher refuses to run as root or with more ranks than cores, and pins
+        // ranks. The run pins the processes itself.
         arguments.extend(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
     }
     let mut arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();

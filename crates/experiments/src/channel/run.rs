@@ -17,13 +17,14 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
 
-/// The smallest number of repetitions per size whatever the budget, that number for large
-/// messages, and the largest number of repetitions.
+/// The smallest number of repetitions per size, independent of the budget; the smallest number
+/// for large messages; and the largest number.
 const REPETITIONS_MIN: usize = 9;
 const REPETITIONS_MIN_LARGE: usize = 5;
 const REPETITIONS_MAX: usize = 1000;
 
-/// From this size on a message counts as large: a repetition of all subjects takes seconds.
+/// From this size on, a message counts as large, because a repetition of all subjects takes
+/// seconds.
 const LARGE_BYTES: usize = 64 << 20;
 
 /// Repetitions that do not count. The second of them measures the time of a sample of many
@@ -48,7 +49,7 @@ pub(super) struct Entrant<'a> {
     pub(super) failure: Option<Error>,
     pub(super) transfers: Vec<Sample>,
     pub(super) echoes: Vec<Sample>,
-    /// The number of messages per sample: in one direction, and as echoes.
+    /// The number of messages per sample: for messages in one direction, and for echoes.
     counts: [usize; 2],
     pub(super) extra_bytes: u64,
     pub(super) remark: String,
@@ -63,7 +64,7 @@ pub(super) struct Sample {
     pub(super) hit: bool,
 }
 
-/// Drivers that run, or start when they are needed.
+/// Drivers that run, or that the run starts when it needs them.
 pub(super) struct Running<'a> {
     name: &'a str,
     launch: &'a Launch,
@@ -79,15 +80,16 @@ pub(super) struct Run<'a> {
     pub(super) running: Vec<Running<'a>>,
     /// The subjects; the last one is the baseline again.
     pub(super) entrants: Vec<Entrant<'a>>,
-    /// Requested subjects that take no part, because they are absent or their memory does not fit.
+    /// Requested subjects that are not measured, because they are not installed or need too much
+    /// memory.
     pub(super) left_out: Vec<String>,
-    /// The number of attempts so far, with this one.
+    /// The number of attempts so far, including this one.
     pub(super) tries: u32,
     random: Random,
 }
 
 impl<'a> Run<'a> {
-    /// Leaves out the subjects that need more memory than is available, and names them.
+    /// Leaves out the subjects that need more memory than is available, and warns about them.
     pub(super) fn new(
         config: &'a Bench,
         machine: &Sys,
@@ -142,7 +144,7 @@ impl<'a> Run<'a> {
     /// run was stopped.
     ///
     /// # Errors
-    /// The baseline failed; all subjects have the samples of the repetitions before that.
+    /// The baseline failed; all subjects keep the samples of the earlier repetitions.
     pub(super) fn repeat(
         &mut self,
         kind: Kind,
@@ -204,7 +206,7 @@ impl<'a> Run<'a> {
             }
         }
         if let [first, .., again] = self.entrants.as_mut_slice() {
-            // The baseline is measured against itself, so that only noise differs.
+            // The baseline is compared with itself, so that only noise causes a difference.
             again.set_count(kind, first.count(kind));
         }
     }
@@ -284,8 +286,8 @@ impl Running<'_> {
         let pair = match &mut self.pair {
             Some(pair) => pair,
             none => {
-                // The kernel places both ends, as it does for an ordinary program. An end that may
-                // run on one processor alone is another case, for which haul would choose another
+                // The kernel places both ends, as it does for an ordinary program. If an end may
+                // run only on one processor, the case is different: haul would choose another
                 // mechanism.
                 let pair = Pair::start(self.name, self.launch, cpus)?;
                 self.version.clone_from(&pair.version);

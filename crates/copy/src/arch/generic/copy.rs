@@ -77,8 +77,9 @@ pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8,
     }
 }
 
-/// memmove of 65 to 256 bytes with a branch at 128, which saves half of the loads and stores up to
-/// 128 bytes. Callers that have inlined the sizes up to 64 bytes use it; `small` gives the reason.
+/// memmove of 65 to 256 bytes with a branch at 128, which saves half of the loads and stores up
+/// to 128 bytes. Callers that have inlined the sizes up to 64 bytes use this function; `small`
+/// gives the reason.
 ///
 /// # Safety
 /// The conditions of [`copy`] apply, and `length` must be in that range.
@@ -90,8 +91,8 @@ pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
     length: usize,
 ) {
     let end = length - LINE;
-    // SAFETY: the two lines lie inside `length` bytes and cover them, because these are at most two
-    // lines; both loads precede both stores. Above 128 bytes, the length is in the range of
+    // SAFETY: the two lines lie inside `length` bytes and cover them, because `length` is at most
+    // two lines; both loads precede both stores. Above 128 bytes, the length is in the range of
     // `copy_65_to_256`.
     unsafe {
         if length <= 2 * LINE {
@@ -133,9 +134,9 @@ pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8,
 unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let inner = 2 * LINE;
     let end = length - 2 * LINE;
-    // SAFETY: `length` is larger than two pieces of two lines and at most four pieces. Up to
-    // three pieces, the first two and the last piece lie inside it and cover it; above, the first
-    // two and the last two do. All loads precede all stores.
+    // SAFETY: `length` is larger than two pieces of two lines and at most four pieces. If it is
+    // up to three pieces, the first two pieces and the last one lie inside it and cover it. If it
+    // is more, the first two pieces and the last two do. All loads precede all stores.
     unsafe {
         if !L::EIGHT_LINES && length <= 6 * LINE {
             let a = load_2::<L>(source);
@@ -224,7 +225,8 @@ unsafe fn store_2<L: Line>(target: *mut u8, lines: [L; 2]) {
     }
 }
 
-/// The lines of a step: those beyond [`Line::STEP`] repeat the first, and the compiler drops them.
+/// The lines of a step: lines beyond [`Line::STEP`] repeat the first line, and the compiler drops
+/// them.
 type Step<L> = [L; 4];
 
 #[inline(always)]

@@ -26,9 +26,9 @@
 //! instead of 0.99 in the last-level cache, and 0.90 instead of 0.97 in L1 with the first bytes
 //! read next.
 //!
-//! With lines from memory, the store buffer is the limit. A 64-byte store takes two entries, even
-//! if its mask is empty. A call therefore has as few stores as possible, and as few instructions
-//! with a result (see `dispatch::by_masks`).
+//! If lines come from memory, the store buffer limits the speed. A 64-byte store takes two
+//! entries, even if its mask is empty. A call therefore has as few stores as possible, and as few
+//! instructions with a result (see `dispatch::by_masks`).
 //!
 //! zmm16 and up have no SSE halves, so the code needs no `vzeroupper` before the return. The code
 //! is assembly because the compiler would choose zmm0, and because uninitialized bytes may be
@@ -38,9 +38,9 @@
 //!
 //! On Zen 5, two masked accesses of 64 bytes without a branch were faster in L1 (copies take 0.51
 //! of libc's time instead of 0.61), and slower for cold data (1.04 instead of 0.93) and if the
-//! first bytes are read next. `bench/record/2026-11-25-zen5-2cpu-copy` has these and the other
-//! shapes that were tried, and the records of Intel's processors have the shapes that were tried
-//! there.
+//! first bytes are read next. `bench/record/2026-11-25-zen5-2cpu-copy` contains these and the
+//! other shapes that were tried on Zen 5, and the records of Intel's processors contain the
+//! shapes that were tried on those processors.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -77,9 +77,9 @@ static COPIES: AtomicU32 = AtomicU32::new(0);
 /// Like [`COPIES`], for fills.
 static FILLS: AtomicU32 = AtomicU32::new(0);
 
-/// A copy of [`COPIES`] for code that is inlined into other crates. Their code reads it through the
-/// global offset table, which costs a load; if there were one static, this crate's code would pay
-/// for that load too.
+/// A copy of [`COPIES`] for code that is inlined into other crates. Such code reads this static
+/// through the global offset table, which costs a load; if there were one static, this crate's
+/// code would pay for that load too.
 static CALLERS_COPIES: AtomicU32 = AtomicU32::new(0);
 
 /// Like [`CALLERS_COPIES`], for fills.
@@ -224,8 +224,9 @@ fn fills_by(target: *mut u8, bits: u32) -> bool {
 ///
 /// The assembly ends with the smallest sizes, so that a return follows them: with a jump to a
 /// return, they take 1.05 to 1.11 times as long. The first half is stored first, so that a load
-/// from this half waits less. The registers are those of the arguments, so that the return value
-/// is moved last: moved first, as the compiler would do, a fleet's fills take 1.03 times as long.
+/// from this half waits less. The code uses the registers of the arguments, so that it can move
+/// the return value last. If the return value is moved first, as the compiler would do, a fleet's
+/// fills take 1.03 times as long.
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes, and should not lie in the last line of a page,

@@ -131,8 +131,8 @@ pub(crate) unsafe fn copy_forward(target: *mut u8, source: *const u8, length: us
 
 /// Fills the first four and the last four lines, which is the whole target up to [`BLOCK_MAX`]
 /// bytes. This function runs before the branch at [`BLOCK_MAX`], which is mispredicted if sizes
-/// vary: sizes of packets in L1 take 0.97 of the time of one line and a loop (Xeon of family 6,
-/// model 167).
+/// vary: sizes of packets in L1 take 0.97 of the time that one line and a loop take (Xeon of
+/// family 6, model 167).
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes, which must be at least [`STEP`]. The processor
@@ -170,8 +170,8 @@ pub(crate) unsafe fn fill_ends(target: *mut u8, byte: i32, length: usize) {
 pub(crate) unsafe fn fill_between(target: *mut u8, byte: i32, length: usize) {
     debug_assert!(length > BLOCK_MAX);
     // SAFETY: the loop starts at the last multiple of 64 in the first step, or right after that
-    // step, which is below the start of the last step. It continues while it is below that start,
-    // so each step ends below `length`. Only clobbered registers are written.
+    // step, which is below the start of the last step. The loop continues while `at` is below
+    // that start, so each step ends below `length`. Only clobbered registers are written.
     unsafe {
         asm!(
             "vpbroadcastb zmm16, {byte:e}",

@@ -1,5 +1,6 @@
-//! The 2014 experiment of memcpy against vmsplice, unchanged: shared memory of the whole size, with
-//! a memcpy in and then a memcpy out; and vmsplice at both ends of a pipe, one page per call.
+//! The 2014 experiment of memcpy against vmsplice, unchanged: shared memory of the whole size,
+//! into which A copies with memcpy before B copies out of it; and vmsplice at both ends of a
+//! pipe, one page per call.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -37,8 +38,9 @@ pub(super) struct Staged {
     next: usize,
 }
 
-/// vmsplice into a pipe, and out of it. The pages in the pipe are A's own until B has read them.
-/// The run does not write to them before B has verified its bytes.
+/// A sends with vmsplice into a pipe, and B receives with vmsplice out of it. The pages in the
+/// pipe belong to A until B has read them. The run does not write to them before B has verified
+/// its bytes.
 pub(super) struct Vmsplice {
     pipe: File,
 }
@@ -70,8 +72,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: address and length are those of the one `map`, and no slice of it is left. If it
-        // fails, the memory stays mapped, and there is no remedy for that.
+        // SAFETY: address and length are those of the one `map`, and no slice of it is left. If
+        // the call fails, the memory stays mapped, and there is no remedy.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

@@ -22,12 +22,13 @@ pub const INTEGRITY: &str = "+integrity";
 /// memory privately.
 pub const UNTRUSTED: &str = "+untrusted";
 
-/// Suffix of `haul:sealed`: untrusted as well, and the receiver announces the part that it will
-/// write to: the first tenth of the pages.
+/// Suffix of `haul:sealed`: the ends do not trust each other, and the receiver announces the part
+/// that it will write to: the first tenth of the pages.
 pub const ANNOUNCED: &str = "+announced";
 
 /// Tasks per channel. The location of a ring's memory, which decides its sets in the caches, is
-/// random for each channel. Two equal channels differ by up to a quarter for this reason alone.
+/// random for each channel. For this reason alone, the speeds of two equal channels differ by up
+/// to a quarter.
 const TASKS_OF_A_CHANNEL: u32 = 2;
 
 /// Messages and bytes that pass through a new channel before the timed part, so that it is as
@@ -136,8 +137,8 @@ impl Haul {
     }
 
     /// Replaces a channel that has performed its tasks, if its mechanism uses memory of the
-    /// channel. The old channel is dropped after the new one exists: its memory would be reused
-    /// otherwise.
+    /// channel. The old channel is dropped after the new one exists: otherwise, the new channel
+    /// would get the old channel's memory.
     fn renew(&mut self, task: &Task) -> Result<(), String> {
         let has_ring = matches!(self.mechanism, None | Some(Mechanism::Inline | Mechanism::Ring));
         self.tasks += 1;
