@@ -13,7 +13,8 @@ pub struct Context<'a> {
     pub run: String,
     /// `Machine::id` of the machine.
     pub machine: String,
-    /// If it is set, the experiment returns after the current sample, with the records so far.
+    /// If this flag is set, the experiment returns after the current sample, with the records so
+    /// far.
     pub stop: &'a AtomicBool,
     /// Cache sizes of one core.
     pub caches: Caches,

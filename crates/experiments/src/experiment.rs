@@ -9,14 +9,15 @@ use haul_measure::Caches;
 use crate::context::Context;
 use crate::error::Error;
 
-/// Something to measure: the subjects, the items, and the time. A survey is a list of experiments;
-/// a new part of haul adds one more.
+/// Something to measure: the subjects, the items, and the time. A survey is a list of
+/// experiments; a new part of haul adds one more experiment.
 ///
-/// The budget is the time of the rounds. The time beyond the rounds is an estimate. In it, the
-/// experiment places buffers, starts processes, proves bytes and runs the fewest rounds of each
-/// subject. Every constant of the estimate is the time that the experiment took beyond its budget
-/// on a quiet 2-processor Zen 4 (32 MiB of last-level cache), rounded up. If an experiment takes
-/// longer, a plan gives less time to the rounds of the following experiments.
+/// The budget is the time of the rounds. The time in addition to the rounds is an estimate.
+/// During this time, the experiment places buffers, starts processes, verifies bytes and runs the
+/// fewest rounds of each subject. Every constant of the estimate is the time that the experiment
+/// needed in addition to its budget on a quiet 2-processor Zen 4 (32 MiB of last-level cache),
+/// rounded up. If an experiment takes longer, a plan gives less time to the rounds of the
+/// following experiments.
 pub trait Experiment {
     /// The experiment's description for a user: `memcpy, service, l1`.
     fn name(&self) -> String;
@@ -29,7 +30,8 @@ pub trait Experiment {
     /// Sets the time of its rounds.
     fn set_budget(&mut self, _budget: Duration) {}
 
-    /// The approximate time beyond its rounds, on a quiet machine with these caches.
+    /// The approximate time of the experiment in addition to its rounds, on a quiet machine with
+    /// these caches.
     fn overhead(&self, caches: &Caches) -> Duration;
 
     /// The weight of the experiment if several experiments share a budget.
@@ -63,7 +65,7 @@ pub trait Experiment {
 pub struct Time {
     /// The time of the rounds, which a budget limits.
     pub rounds: Duration,
-    /// The time beyond the rounds.
+    /// The time in addition to the rounds.
     pub overhead: Duration,
 }
 

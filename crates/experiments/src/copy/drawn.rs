@@ -21,9 +21,9 @@ use crate::outcome::{self, Metric, Template};
 /// The intended time of a sample, which has at least one list of operations.
 const SAMPLE: Duration = Duration::from_micros(100);
 
-/// The time of cold sizes beyond their rounds, per byte of the last-level cache. The memory of
-/// these sizes is a multiple of that cache. The memory is placed and touched, and each round
-/// visits all of it.
+/// The time of cold sizes in addition to their rounds, per byte of the last-level cache. The
+/// memory of these sizes is a multiple of that cache. The memory is placed and touched, and each
+/// round visits all of it.
 const COLD_NS_PER_CACHE_BYTE: f64 = 40.0;
 
 /// haul under the policy in force. `haul-untuned` is haul without a haul.toml.
@@ -73,8 +73,8 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// `haul`, called through C and inlined, against libc, in L1, on one thread, with the published
-    /// alignment and overlap, for two seconds.
+    /// Compares `haul`, called through C and inlined, with libc, in L1, on one thread, with the
+    /// published alignment and overlap, for two seconds.
     #[must_use]
     pub fn new(function: Function, shape: Shape) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl Shape {
     }
 
     /// A class compares functions that are each called through the C ABI. A distribution
-    /// represents a program, and a program that uses haul has its small sizes inlined.
+    /// represents a program, and in a program that uses haul, small sizes are inlined.
     fn plain(&self) -> Plain {
         match self {
             Self::Distribution(_) => Plain::Inline,
@@ -282,7 +282,8 @@ fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Templa
         parameters.push((key::OVERLAP, config.overlap.share.into()));
     }
     if let Some(file) = sizes.file() {
-        // The name alone would be mistaken for one of the distributions that haul ships.
+        // Without its folder, the name could be mistaken for the name of a distribution that haul
+        // ships.
         parameters.push((key::FILE, file.display().to_string().into()));
     }
     Template { experiment: config.shape.experiment(), parameters, metric: Metric::Time, notes }

@@ -19,7 +19,7 @@ impl Function {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Memcpy, Self::Memmove, Self::Memset];
 
-    /// Its name in C, commands and records.
+    /// The function's name in C, commands and records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -16,7 +16,8 @@ use super::then_read::{LOAD_BYTES, ThenRead};
 /// 0xff.
 pub const FILL_BYTE: u8 = 0xa5;
 
-/// Bytes that must be readable after every target, because [`List::run`] reads them.
+/// The number of bytes after every target that must be readable, because [`List::run`] reads
+/// them.
 pub const READ_SLACK_BYTES: usize = LOAD_BYTES;
 
 /// Operations in the smallest form that holds their offsets.
@@ -93,8 +94,8 @@ impl List {
         }
     }
 
-    /// Performs the operations of `range` on memory that starts at `base`, with the reader of each
-    /// target right after it.
+    /// Performs the operations of `range` on memory that starts at `base`. The reader reads each
+    /// target right after its operation.
     ///
     /// # Safety
     /// For each operation, the caller must have exclusive access to source and target, which must

@@ -103,7 +103,7 @@ fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(copy)
 }
 
-/// Bytes that repeat after 251, a prime, so that no shifted copy is equal.
+/// A sequence that repeats after 251 bytes. 251 is a prime, so that no shifted copy is equal.
 fn pattern(bytes: &mut [u8], seed: u8) {
     let period: [u8; 251] = std::array::from_fn(|index| index as u8 ^ seed);
     for chunk in bytes.chunks_mut(period.len()) {
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Copies all but the last byte.
+    /// Copies all bytes except the last one.
     unsafe extern "C" fn forgets_one(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
         // SAFETY: these are fewer bytes than the caller allows.
         unsafe { std::ptr::copy(source, target, length.saturating_sub(1)) };

@@ -35,13 +35,13 @@ const OVERHEAD_NS_PER_BYTE: f64 = 20.0;
 /// The fixed cost of a step and of enough rounds of small sizes, as bytes copied in the same time.
 const WEIGHT_BYTES: f64 = (64 << 20) as f64;
 
-/// Below a page, kernels that bypass the caches are measured only if they are named. At such
-/// sizes, a cache holds the target in any case, and these kernels take many times as long as the
-/// others.
+/// For sizes below a page, kernels that bypass the caches are measured only if the user names
+/// them. At such sizes, a cache holds the target in any case, and these kernels take many times
+/// as long as the others.
 const STREAMED_BYTES_MIN: usize = 4 << 10;
 
-/// The smallest number of rounds per size whatever the budget: for small sizes and for large
-/// ones.
+/// The smallest number of rounds per size, independent of the budget: for small sizes and for
+/// large sizes.
 const ROUNDS_MIN: usize = 9;
 const ROUNDS_MIN_LARGE: usize = 5;
 
@@ -54,8 +54,8 @@ pub struct Sizes {
     pub sizes_bytes: Vec<usize>,
     /// The cache level or memory that holds the bytes. With `Nearest`, the copy uses the same two
     /// buffers again and again, in the nearest cache that holds both, at another location in each
-    /// round. Sizes above [`SIZE_MAX_BYTES`] are always measured like that, and their records say
-    /// so.
+    /// round. Sizes above [`SIZE_MAX_BYTES`] are always measured in this way, and their records
+    /// say so.
     pub level: Level,
     /// The number of threads that call at the same time, each on separate memory.
     pub threads: usize,
@@ -95,8 +95,8 @@ impl Sizes {
     }
 }
 
-/// The sizes from `first` to `last`: both, and every power of two between, with `steps` sizes per
-/// octave (1: the powers alone).
+/// The sizes from `first` to `last`: `first`, `last` and every power of two between them, with
+/// `steps` sizes per octave (1: the powers alone).
 ///
 /// # Errors
 /// `first` is 0 or above `last`.
@@ -142,9 +142,9 @@ impl Experiment for Sizes {
             )
     }
 
-    /// A larger size gets more of the budget. From 2 KiB to 1 GiB in 25 s, sizes from 256 MiB on
-    /// have eight to ten rounds, and the other sizes have hundreds of rounds. With equal shares,
-    /// the large ones had five rounds.
+    /// A larger size gets a larger share of the budget. From 2 KiB to 1 GiB in 25 s, sizes from
+    /// 256 MiB on have eight to ten rounds, and the other sizes have hundreds of rounds. With
+    /// equal shares, the large ones had five rounds.
     fn weight(&self) -> f64 {
         1.0 + self.sizes_bytes.iter().sum::<usize>() as f64 / WEIGHT_BYTES
     }
@@ -161,7 +161,7 @@ impl Experiment for Sizes {
     ///
     /// # Errors
     /// A size does not fit into memory, or a subject is unknown or copied wrongly; the records of
-    /// the sizes before it have been emitted. See also [`haul_measure::Error`].
+    /// the earlier sizes have been emitted. See also [`haul_measure::Error`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         for &size in &self.sizes_bytes {
             if context.is_stopped() {
@@ -240,8 +240,8 @@ fn over_best(outcome: &Outcome, seed: u64) -> Vec<(&'static str, serde_json::Val
 }
 
 /// The level that holds the bytes of this size. Above the largest size of a distribution, the
-/// copy's own two buffers decide the level, and no level can be requested. A single size has no
-/// mixture of levels.
+/// copy's own two buffers decide the level, and no level can be requested. The level "mixed" does
+/// not exist for a single size.
 fn level(config: &Sizes, size: usize) -> Level {
     if size > SIZE_MAX_BYTES || config.level == Level::Mixed {
         Level::Nearest

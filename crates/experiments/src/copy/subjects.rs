@@ -1,6 +1,7 @@
 //! The candidates. Each subject is called through the same C signature, by a pointer that hides
 //! the function from the compiler. haul is also called as its users compile it, with sizes up to
-//! 64 bytes inlined. [`Plain`] decides which of the two the records of an experiment call `haul`.
+//! 64 bytes inlined. [`Plain`] decides which of these two kinds of call the records of an
+//! experiment name `haul`.
 //!
 //! `libc` is the memcpy that the dynamic linker gives an application, found by name at run time.
 //! If a replacement is preloaded, the lookup finds the replacement, which is then measured.
@@ -44,8 +45,8 @@ pub enum Plain {
     /// Through the C ABI, as libc is called. It compares functions: `copy.size_class` and
     /// `copy.size`.
     C,
-    /// As programs in Rust and with `haul.h` are compiled: up to 64 bytes inlined, and a call above
-    /// that. It shows the gain of a program: `copy.distribution`.
+    /// As programs in Rust and with `haul.h` are compiled: up to 64 bytes inlined, and a call
+    /// above that. This kind of call shows the gain of a program: `copy.distribution`.
     Inline,
 }
 

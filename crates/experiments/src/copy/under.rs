@@ -43,7 +43,7 @@ impl Subject for UnderPolicy<'_> {
 pub struct Restore(Policy);
 
 impl Restore {
-    /// Remembers the policy in force.
+    /// Stores the policy in force.
     #[must_use]
     pub fn current() -> Self {
         Self(Policy::current())

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The time that processes get to end before they are killed.
+/// The time that processes have to end before they are killed.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The time between two checks whether they have ended.
+/// The time between two checks whether the processes have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Processes that are ended when this value is dropped.

@@ -1,10 +1,10 @@
 //! A folder that belongs to a run, for its sockets and files.
 //!
-//! A run that is killed cannot remove its folder, so a later run does. The process that uses a
-//! folder holds a shared lock on it (flock). The kernel releases the lock when the process ends,
-//! however it ends. A folder that can be locked exclusively is therefore not in use. The run's
-//! files are in a folder within it: a listener locks the folder of its socket, and would wait for
-//! the run's own lock.
+//! A run that is killed cannot remove its folder, so a later run removes it. The process that
+//! uses a folder holds a shared lock on it (flock). The kernel releases the lock when the process
+//! ends, however it ends. A folder that can be locked exclusively is therefore not in use. The
+//! run's files are in a second folder inside the locked one: a listener locks the folder of its
+//! socket, and would otherwise wait for the run's own lock.
 
 use std::fs::{self, File};
 use std::io;
@@ -63,7 +63,7 @@ impl Folder {
         }
     }
 
-    /// The folder for the run's files. The locked folder is its parent.
+    /// The folder for the run's files, whose parent is the locked folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -72,14 +72,15 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // If it cannot be removed, its owner cleans the folder for temporary files.
+        // If the folder cannot be removed, the owner of the folder for temporary files has to
+        // clean it.
         let _ = fs::remove_dir_all(&self.locked);
         own().retain(|path| *path != self.locked);
     }
 }
 
-/// Removes the folders of this process with their files. A process that ends in the middle of a run
-/// calls it.
+/// Removes the folders of this process with their files. A process that ends in the middle of a
+/// run calls this function.
 pub fn remove_folders() {
     for path in own().drain(..) {
         let _ = fs::remove_dir_all(path);
@@ -90,7 +91,8 @@ fn own() -> MutexGuard<'static, Vec<PathBuf>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks a new folder, so that no other run removes it; `None` if another run was faster.
+/// Locks a new folder, so that no other run removes it; `None` if another run has locked it
+/// first.
 fn hold(path: &Path) -> io::Result<Option<File>> {
     let held = match open(path) {
         Ok(held) => held,
@@ -106,7 +108,7 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Removes this user's folders whose names begin with `begins` and that no process uses. A folder
-/// that cannot be removed stays.
+/// that cannot be removed remains.
 fn remove_left(parent: &Path, begins: &str) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {

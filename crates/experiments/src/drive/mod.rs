@@ -1,15 +1,15 @@
 //! A process as a subject: its start, the conversation with it, and its end.
 //!
-//! A C library's `malloc` or one end of a channel belongs to a process, and can only be compared
-//! in another process. A run starts such drivers and gives them one task after the other. It
-//! sends a line with the task and receives a line with the answer. When the run ends, it ends its
-//! drivers.
+//! A C library's `malloc` or one end of a channel belongs to a process, and can be compared with
+//! others only in a separate process. A run starts such drivers and gives them one task after the
+//! other. It sends a line with the task and receives a line with the answer. When the run ends,
+//! it ends its drivers.
 //!
 //! From the bottom up:
 //!
 //! - `folder`: a folder that belongs to a run;
 //! - `printed`: the output of drivers, which is reported if one fails;
-//! - `conversation`: lines over a socket, with a limit to every wait;
+//! - `conversation`: an exchange of lines over a socket, with a time limit for every wait;
 //! - `children`: the processes, from their start to their end;
 //! - `terminal`: a program that is controlled through a terminal.
 
@@ -38,7 +38,7 @@ pub struct Program {
     pub path: PathBuf,
     /// Its arguments. The run appends further arguments.
     pub arguments: Vec<OsString>,
-    /// Further variables of its environment.
+    /// Additional environment variables.
     pub environment: Vec<(OsString, OsString)>,
 }
 
@@ -69,7 +69,7 @@ impl Program {
         command.args(&self.arguments);
         command.env_remove("LD_PRELOAD");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        // Ctrl-C is for the run alone, which ends with the records so far, and then ends its
+        // Only the run may receive Ctrl-C. It then ends with the records so far, and ends its
         // drivers.
         command.process_group(0);
         command

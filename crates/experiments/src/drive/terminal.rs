@@ -15,7 +15,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use super::{Children, Program, Silence};
 
 /// The largest number of bytes of a program's output that are kept. Later output is not searched,
-/// so a wait for it ends at its time limit.
+/// so a wait for later output ends at its time limit.
 const KEPT_BYTES: usize = 4 << 20;
 
 /// A program that runs at a terminal.
@@ -45,7 +45,7 @@ impl Terminal {
     /// Starts the program.
     ///
     /// # Errors
-    /// It cannot be started, or the system has no terminal.
+    /// The program cannot be started, or the system has no terminal.
     pub(crate) fn start(program: &Program) -> io::Result<Self> {
         let (reader, writer) = terminal()?;
         let mut command = program.command_without_printed();
@@ -119,7 +119,7 @@ impl Terminal {
     }
 
     /// Sends the last lines, closes the program's input, and waits until the program ends. Kills
-    /// the program after this time.
+    /// the program if it has not ended after this time.
     pub(crate) fn end(&mut self, lines: &[&str], timeout: Duration) {
         for line in lines {
             // A program that has ended cannot read the line.
@@ -146,7 +146,8 @@ impl Heard {
     }
 }
 
-/// The two ends of a terminal: the first reads what the second prints.
+/// The two ends of a terminal: the first end reads the output that a process writes to the
+/// second.
 fn terminal() -> io::Result<(File, File)> {
     let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&control)?;
@@ -158,7 +159,8 @@ fn terminal() -> io::Result<(File, File)> {
     Ok((File::from(control), end))
 }
 
-/// Keeps the output until no process has the terminal open. Reading then fails with EIO.
+/// Reads and keeps the output. Ends when no process has the terminal open, because reading then
+/// fails with EIO.
 fn keep(mut reader: File, heard: &Heard) {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = reader.read(&mut bytes) {

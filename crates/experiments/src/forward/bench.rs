@@ -9,8 +9,8 @@ use super::search::Goal;
 use super::sides::Forwarder;
 use crate::drive::Program;
 
-/// The time of a restart of both sides beyond the measured window, with haul's own processes. Each
-/// process of DPDK takes longer.
+/// The time of a restart of both sides in addition to the measured window, with haul's own
+/// processes. Each process of DPDK takes longer.
 const RESTART: Duration = Duration::from_millis(580);
 const RESTART_OF_DPDK: Duration = Duration::from_millis(600);
 

@@ -118,7 +118,7 @@ impl Session {
     /// Starts Open vSwitch with its flows, and waits until the socket to the guest exists.
     ///
     /// # Errors
-    /// The error of one of its programs.
+    /// The error of one of Open vSwitch's programs.
     pub(super) fn start(found: &OpenVswitch, setting: &Setting<'_>) -> Result<Self, String> {
         let folder = setting.socket.parent().unwrap_or(Path::new("/"));
         let files = Files::of(folder);

@@ -184,7 +184,7 @@ impl Transport for Vmsplice {
     }
 
     fn extra_bytes(&self) -> Option<u64> {
-        // The pipe holds A's own pages.
+        // The pipe holds the pages of A, not copies of them.
         Some(0)
     }
 }

@@ -271,9 +271,9 @@ impl Transport for Haul {
     }
 }
 
-/// Writes to one page in [`DIRTY_PAGES`] without reading it. Each write stores the byte that is
-/// already there, because the run verifies the sent bytes. The message begins after `before`
-/// bytes of the seed's content.
+/// Writes to one of each [`DIRTY_PAGES`] pages without reading it. Each write stores the byte
+/// that is already there, because the run verifies the sent bytes. The message begins at byte
+/// `before` of the seed's content.
 fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
     let page_bytes = haul_measure::sys::page_bytes();
     for start in (0..buffer.len()).step_by(page_bytes * DIRTY_PAGES) {
@@ -283,7 +283,7 @@ fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
 }
 
 /// Like [`change_some`], but announces the first pages and writes to them. These are consecutive
-/// pages, and their number is the same as that of the pages that `change_some` writes to.
+/// pages, as many as the pages that [`change_some`] writes to.
 fn change_first(buffer: &mut Buffer, before: usize, seed: u64) {
     let page_bytes = haul_measure::sys::page_bytes();
     let part = buffer.len().div_ceil(page_bytes * DIRTY_PAGES) * page_bytes;

@@ -3,8 +3,8 @@
 //! From the bottom up:
 //!
 //! - `stream`: the transports that every system has;
-//! - `experiment2014`: the 2014 experiment of memcpy against vmsplice, for scale;
-//! - `local`: copies within one process, for scale;
+//! - `experiment2014`: the 2014 experiment of memcpy against vmsplice, as a scale;
+//! - `local`: copies within one process, as a scale;
 //! - `haul`: haul's channels.
 
 mod experiment2014;
@@ -38,7 +38,7 @@ pub trait Transport {
     /// Receives a message of this length into memory that B alone maps.
     ///
     /// # Errors
-    /// The message did not arrive, or has another length.
+    /// The message did not arrive, or has a different length.
     fn receive(&mut self, target: &mut [u8]) -> Result<(), String>;
 
     /// Like [`receive`](Self::receive), but the sender may write to the target.
@@ -56,13 +56,13 @@ pub trait Transport {
     /// one after the other; at B, it is empty.
     ///
     /// # Errors
-    /// The transport cannot prepare them.
+    /// The transport cannot prepare the messages.
     fn before(&mut self, _task: &Task, _source: &[u8]) -> Result<(), String> {
         Ok(())
     }
 
-    /// Finishes a task after the timed part: copies bytes that the transport holds elsewhere into
-    /// the target, where they are verified.
+    /// Finishes a task after the timed part: copies the bytes that the transport holds in its own
+    /// memory into the target, where the run verifies them.
     ///
     /// # Errors
     /// The transport holds bytes that differ from the sent bytes.
@@ -70,9 +70,9 @@ pub trait Transport {
         Ok(())
     }
 
-    /// The memory of this end beyond source and target, in bytes. Memory that both ends share
-    /// counts at A. `None` if the transport does not know it: the process's memory is measured
-    /// then, and shared memory counts at both ends.
+    /// The memory of this end in addition to source and target, in bytes. Memory that both ends
+    /// share counts at A. `None` if the transport does not know it. In this case, the memory of
+    /// the process is measured, and shared memory counts at both ends.
     fn extra_bytes(&self) -> Option<u64> {
         None
     }

@@ -1,9 +1,9 @@
 //! The small shape and the instruction set, which copies and fills share.
 //!
-//! The small shape is tried on the sizes of a service, inlined as in programs. The instruction
-//! set is tried on single sizes, from the first that uses blocks to the first that uses another
-//! method. Both choices are tried with both readers. The result is checked on other
-//! distributions.
+//! The shapes for small sizes are compared on the sizes of a service, inlined as in programs. The
+//! instruction sets are compared on single sizes, from the first size that uses blocks to the
+//! first size that uses another method. Both comparisons run with both readers. The result is
+//! checked on other distributions.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use crate::error::Error;
 /// The functions that decide. memmove behaves like memcpy.
 const FUNCTIONS: [Function; 2] = [Function::Memcpy, Function::Memset];
 
-/// The distribution for the small shape. In memory, the shapes do not differ, and the region would
-/// take much memory.
+/// The distribution for the small shape. The comparison does not include the level memory, where
+/// the shapes do not differ and the region would be large.
 const SMALL: &str = "service";
 const SMALL_LEVELS: [Level; 2] = [Level::L1, Level::Llc];
 
@@ -97,7 +97,8 @@ fn with_isa(base: Policy, isa: Isa) -> Policy {
     policy
 }
 
-/// Compares the found choices with the base's, on distributions that were not used for training.
+/// Compares the found choices with the choices of the base, on distributions that were not used
+/// for training.
 pub(super) fn check(
     config: &Tune,
     [base, found]: [Policy; 2],

@@ -22,7 +22,7 @@
 //! From the bottom up:
 //!
 //! - [`search`]: from times to thresholds, pure arithmetic;
-//! - `rounds`: haul under several policies in one run, and the share of the time of each;
+//! - `rounds`: haul under several policies in one run, and the time of each comparison;
 //! - `offsets`: strings at bad offsets between target and source;
 //! - `choices` and `sizes`: the trained and checked items.
 
@@ -48,13 +48,13 @@ use crate::experiment::{Experiment, nanoseconds};
 /// The share of a part's time for training.
 const TRAIN_SHARE: f64 = 0.6;
 
-/// The least saving over all checks, as a share of the time, for which a tuned set is kept. The
-/// saving must also exceed the noise, according to the same rule as on the report page.
+/// The least saving over all checks, as a share of the time, for which a tuned policy is kept.
+/// The saving must also exceed the noise, according to the same rule as on the report page.
 const GAIN_MIN: f64 = 0.005;
 
-/// The largest loss at a single check for which a tuned set is kept, as a share of the time. Up
-/// to twice this loss is allowed if the noise is as large as this loss. A larger loss is allowed
-/// within [`LOSS_SHARE_MAX`].
+/// The largest loss at a single check for which a tuned policy is kept, as a share of the time.
+/// If the noise is as large as this loss, up to twice this loss is allowed. A larger loss is
+/// allowed up to [`LOSS_SHARE_MAX`].
 const LOSS_MAX: f64 = 0.01;
 
 /// The largest loss at a single check as a share of the saving over all checks: a loss of 3% at
@@ -86,7 +86,7 @@ impl Default for Tune {
 }
 
 impl Tune {
-    /// The least time on a machine with these caches, whatever the budget.
+    /// The least time on a machine with these caches, independent of the budget.
     #[must_use]
     pub fn least(caches: &Caches) -> Duration {
         nanoseconds(LEAST_NS_PER_BYTE, size_uncached_bytes(caches))
@@ -111,7 +111,7 @@ impl Experiment for Tune {
         Duration::ZERO
     }
 
-    /// Emits the evidence alone. A caller that needs the policy as well calls [`tune`].
+    /// Emits only the evidence. A caller that also needs the policy calls [`tune`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         tune(self, context).map(|_| ())
     }
@@ -161,7 +161,8 @@ pub struct Tuned {
     pub policy: Policy,
     /// The result for each part, and whether it is kept.
     pub verdicts: Vec<Verdict>,
-    /// Whether it was stopped. `policy` then keeps the default for every incomplete part.
+    /// Whether it was stopped. In this case, `policy` keeps the default for every incomplete
+    /// part.
     pub stopped: bool,
 }
 
@@ -178,12 +179,12 @@ impl Tuned {
 pub struct Verdict {
     /// The part.
     pub part: Part,
-    /// The policy that training started from: the default with the parts that were kept before.
+    /// The policy with which training started: the default with the parts that were kept earlier.
     pub base: Policy,
     /// The policy that training found: `base` with this part changed.
     pub found: Policy,
-    /// The geometric mean over all checks of the time under `found` over the time under `base`;
-    /// `None` if training found nothing better, so that there was nothing to check.
+    /// The time under `found` divided by the time under `base`, as the geometric mean over all
+    /// checks; `None` if training found nothing better, so that there was nothing to check.
     pub ratio: Option<f64>,
     /// The largest ratio of a single check.
     pub ratio_worst: Option<f64>,
@@ -191,7 +192,7 @@ pub struct Verdict {
     pub is_kept: bool,
 }
 
-/// Tunes, and emits the evidence: a record for each policy and item.
+/// Tunes the policy, and emits the evidence: a record for each policy and item.
 ///
 /// # Errors
 /// See [`haul_measure::Error`]. It is also an error if haul copies a wrong byte.
@@ -221,7 +222,7 @@ pub fn tune(config: &Tune, context: &mut Context<'_>) -> Result<Tuned, Error> {
     Ok(tuned)
 }
 
-/// Trains, searches and checks; `None` if it was stopped.
+/// Trains, searches and checks; `None` if the run was stopped.
 fn tune_part(
     config: &Tune,
     part: Part,
@@ -322,7 +323,7 @@ mod tests {
         };
         assert!(!with(1.08, 0.01) && !with(1.08, 0.03) && !with(1.08, 0.10));
         assert!(with(1.02, 0.03));
-        // With one check of so much noise, the checks cannot decide.
+        // If one check has so much noise, the checks cannot decide.
         assert!(!with(1.0, 0.30));
     }
 }

@@ -4,8 +4,8 @@
 //! sometimes have such an offset, but a program may use such an offset in every call. The known
 //! bad offsets are: targets 1 to 63 bytes above the source within their pages (Zen 3 and 4: a
 //! factor of 20; Zen 5 at 32 bytes: 1.8), these offsets plus a multiple of 4 GiB (Intel's fast
-//! short strings), and targets a little below or above a page's distance, where loads wait for
-//! stores with the same low twelve bits.
+//! short strings), and targets at a distance of a little less or more than a page, where loads
+//! wait for stores with the same low twelve bits.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use crate::copy::workload::{Apart, Workload};
 use crate::copy::{Function, Plain, ThenRead};
 use crate::error::Error;
 
-/// The largest size that is tried, in bytes. Above it, both buffers exceed L2, and the time of
-/// memory accesses hides the effect of the offsets.
+/// The largest size that is tried, in bytes. Above this size, both buffers exceed L2, and the
+/// time of memory accesses hides the effect of the offsets.
 pub(super) const SIZE_MAX_BYTES: usize = 2 << 20;
 
 /// The longest time for the offsets of one size.
@@ -31,7 +31,7 @@ pub(super) const BUDGET: Duration = Duration::from_millis(400);
 const PAGE: usize = 4 << 10;
 const FAR: usize = 4 << 30;
 
-/// The distances of the target above the source: `and` bytes more than a multiple of `multiple_of`.
+/// Distances of the target above the source: a multiple of `multiple_of`, plus `and` bytes.
 const BAD: [Apart; 8] = [
     Apart { multiple_of: PAGE, and: 1 },
     Apart { multiple_of: PAGE, and: 16 },

@@ -17,11 +17,11 @@ use crate::copy::{Function, ThenRead, proof};
 use crate::error::Error;
 use crate::outcome::{self, Metric, Template};
 
-/// The share of a comparison's time for rounds. The rest of the time is for mapping and touching
-/// the comparison's memory, and for its proofs.
+/// The share of a comparison's time that its rounds may take. The rest of the time is for mapping
+/// and touching the comparison's memory, and for its proofs.
 const OWN_SHARE: f64 = 0.75;
 
-/// The smallest number of rounds per comparison, whatever the budget.
+/// The smallest number of rounds per comparison, independent of the budget.
 const ROUNDS_MIN: usize = 7;
 
 /// The intended time of a sample, unless one call takes longer.
@@ -87,7 +87,7 @@ pub(super) fn drawn(
 
 /// Measures haul under several policies, the first of which is the baseline. Emits the records,
 /// and returns the ratio of each other policy to the baseline. `None` if the run was stopped
-/// before a round.
+/// before the first round was complete.
 pub(super) fn compare(
     config: &Tune,
     item: &Item,

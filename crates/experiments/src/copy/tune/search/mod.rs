@@ -1,11 +1,11 @@
-//! From times by method and size to strings and thresholds: pure arithmetic.
+//! Computes the use of strings and the thresholds from times by method and size: pure arithmetic.
 //!
 //! There are few thresholds, and their values are the measured sizes. The search therefore tries
 //! all combinations. For copies, it tries them with strings at any alignment, and with strings
-//! only if target and source are aligned alike. At each size, a combination costs the logarithm
-//! of the ratio of its method to the default, if that ratio is beyond doubt: see [`counted`]. The
-//! cheapest wins. Among combinations of equal cost, the one that changes the method of the fewest
-//! sizes wins, and among these the one with the fewest changed thresholds.
+//! only if target and source are aligned alike. At each size, the cost of a combination is the
+//! logarithm of the ratio of its method to the default, if that ratio is beyond doubt: see
+//! [`counted`]. The cheapest wins. Among combinations of equal cost, the one that changes the
+//! method of the fewest sizes wins, and among these the one with the fewest changed thresholds.
 
 use haul_copy::NEVER;
 use haul_copy::Policy;
@@ -26,8 +26,9 @@ pub const LOSS_MARGIN: f64 = 0.003;
 /// known offsets, 63 of the 4,096 distances within a page are the worst.
 const BAD_OFFSET_SHARE: f64 = 63.0 / 4096.0;
 
-/// A string that takes this many times as long as registers at the worst offset is not used: a
-/// program may always have that offset. Zen 4 takes 20 times as long, and Zen 5 1.8.
+/// A string that takes this many times as long as registers at the worst offset is not used,
+/// because a program may use that offset in every call. Zen 4 takes 20 times as long, and Zen 5
+/// 1.8.
 const BAD_OFFSET_MAX: f64 = 3.0;
 
 /// A method of moving bytes, as thresholds choose it.
@@ -75,8 +76,8 @@ impl Trained {
     }
 }
 
-/// The ratio of a comparison, or 1 if it is in doubt: if the interval contains 1, or if the ratio
-/// is within the noise floor or the margin.
+/// The ratio of a comparison, or 1 if the ratio is in doubt: if the interval contains 1, or if
+/// the ratio is within the noise floor or the margin.
 #[must_use]
 pub fn counted(comparison: &Comparison) -> f64 {
     let gains =
@@ -87,7 +88,7 @@ pub fn counted(comparison: &Comparison) -> f64 {
 }
 
 impl Method {
-    /// The methods that a function has.
+    /// The methods that a function can use.
     #[must_use]
     pub fn of(function: Function) -> &'static [Self] {
         match function {
@@ -111,7 +112,7 @@ impl Method {
         }
     }
 
-    /// The base with thresholds under which every size uses this method, for both functions.
+    /// The base, but with thresholds under which every size of copies and fills uses this method.
     #[must_use]
     pub fn forced(self, base: Policy) -> Policy {
         let (string, stream, paged) = match self {
@@ -160,10 +161,10 @@ pub fn method(function: Function, policy: &Policy, size: usize) -> Method {
     }
 }
 
-/// The base with the cheapest strings and thresholds of a function for the trained sizes.
-/// Thresholds of other functions, and all thresholds if nothing is cheaper, stay those of the
-/// base. Sizes above the trained sizes keep the base's method, because a method that loses at the
-/// trained sizes may win above them, as streaming does.
+/// The base, but with the use of strings and the thresholds of a function that cost the least at
+/// the trained sizes. Thresholds of other functions, and all thresholds if nothing is cheaper,
+/// stay those of the base. Sizes above the trained sizes keep the base's method, because a method
+/// that loses at the trained sizes may win at larger sizes, as streaming does.
 #[must_use]
 pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     let mut values: Vec<usize> = trained.iter().map(|trained| trained.size).collect();
