@@ -281,7 +281,7 @@ pub enum Error {
         /// The remedy.
         remedy: &'static str,
     },
-    /// A file that is not a trace, or is too large.
+    /// The file is not a trace, or is too large.
     #[error("cannot read {}: {reason}", path.display())]
     Trace {
         /// The file.
@@ -289,7 +289,7 @@ pub enum Error {
         /// The fault.
         reason: haul_model::trace::TraceError,
     },
-    /// A trace without anything to replay.
+    /// The trace has no operations to replay.
     #[error(
         "cannot use {}: it has no operation{}; record a program that allocates, with \
          LD_PRELOAD=libhaul_record.so",
@@ -299,7 +299,7 @@ pub enum Error {
     EmptyTrace {
         /// The file.
         path: std::path::PathBuf,
-        /// Whether it has operations that were not selected.
+        /// Whether the trace has operations that were not selected.
         filtered: bool,
     },
     /// haul's own heap could not be built or found.
@@ -322,8 +322,8 @@ pub enum Error {
     },
 }
 
-/// The text of a system's error if the process (EMFILE) or the system (ENFILE) has no descriptor
-/// left. Drivers report their reasons as text.
+/// The text of the system error that the process (EMFILE) or the system (ENFILE) has no
+/// descriptor left. Drivers report their reasons as text.
 const NO_DESCRIPTOR: [&str; 2] = ["(os error 24)", "(os error 23)"];
 const RAISE_DESCRIPTORS: &str = "raise the limit of open files (ulimit -n)";
 

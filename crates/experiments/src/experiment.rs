@@ -22,12 +22,12 @@ pub trait Experiment {
     /// The experiment's description for a user: `memcpy, service, l1`.
     fn name(&self) -> String;
 
-    /// The time of its rounds; zero if it has no rounds.
+    /// The time of the experiment's rounds; zero if it has no rounds.
     fn budget(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Sets the time of its rounds.
+    /// Sets the time of the experiment's rounds.
     fn set_budget(&mut self, _budget: Duration) {}
 
     /// The approximate time of the experiment in addition to its rounds, on a quiet machine with
@@ -39,8 +39,8 @@ pub trait Experiment {
         1.0
     }
 
-    /// Before the experiment, checks whether the machine has enough memory, as far as that is
-    /// known.
+    /// Checks, before the experiment, whether the machine has enough memory, as far as its needs
+    /// are known.
     ///
     /// # Errors
     /// The machine does not have enough memory.
@@ -48,10 +48,10 @@ pub trait Experiment {
         Ok(())
     }
 
-    /// Measures, and emits each record as soon as it is complete.
+    /// Measures the subjects, and emits each record as soon as it is complete.
     ///
     /// # Errors
-    /// The reason why it stopped. The records emitted before that are valid.
+    /// The reason why the experiment stopped. The records emitted before the error are valid.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error>;
 
     /// The experiment's time on a quiet machine with these caches.
@@ -60,7 +60,7 @@ pub trait Experiment {
     }
 }
 
-/// The time of an experiment, or of several together.
+/// The time of one experiment, or the sum for several experiments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
     /// The time of the rounds, which a budget limits.
@@ -94,12 +94,12 @@ impl Sum for Time {
 /// The estimate for calibration and for a small proof.
 pub(crate) const SMALL: Duration = Duration::from_millis(50);
 
-/// The time for `count` bytes, with this many nanoseconds each.
+/// The time for `count` bytes, with this number of nanoseconds per byte.
 pub(crate) fn nanoseconds(each: f64, count: usize) -> Duration {
     Duration::from_nanos((each * count as f64) as u64)
 }
 
-/// The end of a name, which says the number of threads: empty for one thread.
+/// The end of an experiment's name, which says the number of threads: empty for one thread.
 pub(crate) fn on_threads(threads: usize) -> String {
     if threads == 1 { String::new() } else { format!(", {threads} threads") }
 }

@@ -10,7 +10,7 @@ use super::sides::Forwarder;
 use crate::drive::Program;
 
 /// The time of a restart of both sides in addition to the measured window, with haul's own
-/// processes. Each process of DPDK takes longer.
+/// processes. The second constant is the additional time of each process of DPDK.
 const RESTART: Duration = Duration::from_millis(580);
 const RESTART_OF_DPDK: Duration = Duration::from_millis(600);
 
@@ -57,8 +57,8 @@ pub struct Bench {
     pub driver: Program,
     /// Requested subjects that are not installed.
     pub left_out: Vec<String>,
-    /// The smallest and the largest number of restarts per subject. The budget decides between
-    /// them.
+    /// The smallest and the largest number of restarts per subject. Between these limits, the
+    /// budget decides.
     pub restarts: (usize, usize),
     /// The measured time of each restart.
     pub window: Duration,
@@ -71,9 +71,9 @@ pub struct Bench {
     pub searches_each: usize,
     /// Whether latency is measured at fractions of the load that the first search finds.
     pub latency: bool,
-    /// Sizes that one restart measures, instead of `size_bytes` alone.
+    /// Packet sizes that each restart measures, instead of `size_bytes` alone.
     pub sweep: Vec<usize>,
-    /// The seed of the orders.
+    /// The seed of the order of subjects and of sizes.
     pub seed: u64,
 }
 

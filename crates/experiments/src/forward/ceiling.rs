@@ -14,7 +14,8 @@ const EMPTY: CustomCopy = unsafe { CustomCopy::new("empty", calls_of_no_bytes) }
 
 const CEILINGS: [CustomCopy; 2] = [NONE, EMPTY];
 
-/// Whether a switch with this copy moves no bytes. Packets then arrive without numbers.
+/// Whether a switch with this copy moves no bytes. With such a copy, packets arrive without
+/// numbers.
 #[must_use]
 pub fn is_ceiling(copy: &str) -> bool {
     CEILINGS.iter().any(|ceiling| CopyMethod::Custom(*ceiling).name() == copy)

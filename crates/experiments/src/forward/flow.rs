@@ -60,10 +60,10 @@ impl FromStr for Flow {
     }
 }
 
-/// The layout of a ring, as far as switch and guest agree on it.
+/// The properties of a ring's layout on which switch and guest agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Split rings, mergeable buffers, as most guests use.
+    /// Split rings with mergeable buffers, which most guests use.
     Split,
     /// Split rings without mergeable buffers, so that DPDK's guest receives with vector
     /// instructions.

@@ -22,7 +22,7 @@ pub(super) struct Gate {
 pub(super) struct Mailbox(Arc<Mutex<Option<Box<dyn Port>>>>);
 
 impl Mailbox {
-    /// Leaves a port for the worker, which soon replaces the previous port by it.
+    /// Leaves a port for the worker, which soon replaces its current port with this one.
     pub(super) fn post(&self, port: Box<dyn Port>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(port);
     }
@@ -103,8 +103,8 @@ impl Port for Gate {
     }
 }
 
-/// The turning point of a loop: it first sends a number of packets, and then returns the packets
-/// that it receives.
+/// The port at one end of a loop: it first sends a number of packets, and then returns the
+/// packets that it receives.
 pub(super) struct Turn {
     /// The number of packets still to be made, and their size.
     left: usize,

@@ -12,7 +12,7 @@ pub const STAGES: [&str; 6] =
 pub struct Ledger {
     /// Made, and lost before the switch received them, because the switch had no buffer.
     pub generator: u64,
-    /// Dropped by the switch before the ring, for other reasons than a full ring.
+    /// Dropped by the switch before the ring, but not because the ring was full.
     pub switch_in: u64,
     /// Dropped by the switch because the guest's ring had no room.
     pub vhost_full: u64,
@@ -20,13 +20,13 @@ pub struct Ledger {
     pub guest: u64,
     /// Dropped by the switch after they returned from the guest and before the sink.
     pub switch_out: u64,
-    /// Packets that are missing by their own numbers and that no stage explains.
+    /// Packets that are missing according to their numbers, although no stage counted them.
     pub unaccounted: i64,
 }
 
 impl Ledger {
     /// The ledger of a switch that has stopped with no packet in transit. Each stage has its own
-    /// counter; the packets' own numbers give the sum.
+    /// counter; the numbers in the packets give the sum.
     #[must_use]
     pub fn of(switch: &Counted) -> Self {
         let dropped = |is_meant: &dyn Fn(&str) -> bool| -> u64 {

@@ -2,9 +2,9 @@
 //!
 //! One bridge has two ports, DPDK's `net_null` and a vhost port, and two constant flows from each
 //! port to the other. If the guest makes the packets, there is only the vhost port, with a flow
-//! back to it. One thread polls all ports. A switch that already runs on the machine is not
-//! touched. The guest counts the packets, because Open vSwitch updates its own counters every five
-//! seconds only.
+//! back to it. One thread polls all ports. An Open vSwitch that already runs on the machine is
+//! not changed. The guest counts the packets, because Open vSwitch updates its own counters only
+//! every five seconds.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -65,7 +65,7 @@ pub(super) struct Setting<'a> {
     pub(super) size_bytes: usize,
     /// The processor that polls.
     pub(super) cpu: usize,
-    /// Whether its memory comes from the kernel's pool of huge pages.
+    /// Whether the switch's memory comes from the kernel's pool of huge pages.
     pub(super) is_huge: bool,
 }
 
@@ -85,7 +85,7 @@ impl OpenVswitch {
     /// The Open vSwitch of this machine.
     ///
     /// # Errors
-    /// The reason why there is none.
+    /// The reason why Open vSwitch cannot be used.
     pub fn find() -> Result<Self, String> {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let on_path = |name: &str| {
@@ -217,7 +217,7 @@ impl Session {
         Ok(())
     }
 
-    /// The process ID of its switch.
+    /// The process ID of the switch.
     pub(super) fn process(&self) -> u32 {
         self.process
     }
@@ -291,7 +291,7 @@ impl Files {
     }
 }
 
-/// The arguments of `ovs-vsctl` for one transaction before the switch starts.
+/// The arguments with which `ovs-vsctl` makes one transaction before the switch starts.
 fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
     let Setting { socket, flow, size_bytes, cpu, is_huge } = setting;
     let guest = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();

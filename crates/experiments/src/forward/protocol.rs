@@ -1,5 +1,5 @@
-//! The messages between a run and the processes in which haul forwards: a line of JSON for a task,
-//! and one for the answer.
+//! The messages between a run and the processes in which haul forwards: a line of JSON for a
+//! task, and a line for the answer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub enum Role {
 pub enum Source {
     /// A generator that numbers each packet and notes its due time.
     Generator,
-    /// Packets with random bytes of their buffers, as from DPDK's `net_null`.
+    /// Packets that contain arbitrary bytes of their buffers, like those of DPDK's `net_null`.
     Null,
 }
 
@@ -46,7 +46,7 @@ pub struct Start {
     pub layout: String,
     /// The size of the packets that the process makes, if it makes packets.
     pub size_bytes: usize,
-    /// The name of its copy.
+    /// The name of the process's copy function.
     pub copy: String,
     /// The source of packets.
     pub source: Source,
@@ -73,7 +73,7 @@ pub enum Task {
     Resize(usize),
     /// Starts or stops counting the cycles of calls at the ring.
     Meter(bool),
-    /// Answers with its counters so far.
+    /// Answers with the process's counters so far.
     Count,
     /// Makes packets with new numbers at this rate for a time, waits for their arrival, and
     /// answers with the counters.
@@ -106,27 +106,28 @@ pub enum Reply {
 pub struct Counted {
     /// The time of the counters, by the clock that all processes share.
     pub time_ns: u64,
-    /// Packets that it made, numbered from 0.
+    /// Packets that the process made, numbered from 0.
     pub made: u64,
-    /// The packets among these that it could not send at their due time.
+    /// The number of these packets that the process could not send at their due time.
     pub unsent: u64,
     /// Packets from the other side's ring.
     pub rx_packets: u64,
     /// Packets into the other side's ring.
     pub tx_packets: u64,
-    /// Packets that arrived at its end: at the physical side, or dropped on purpose.
+    /// Packets that arrived at the process's end of the flow: at the physical side, or dropped on
+    /// purpose.
     pub returned: u64,
-    /// The packets that it dropped, by `port.reason`.
+    /// The packets that the process dropped, by `port.reason`.
     pub drops: BTreeMap<String, u64>,
-    /// Packets that never arrived, by their numbers.
+    /// Packets that never arrived, according to their numbers.
     pub missing: u64,
-    /// Packets that arrived late, by their numbers.
+    /// Packets that arrived late, according to their numbers.
     pub reordered: u64,
     /// Nanoseconds from a packet's due time to its return, by quantile.
     pub latency_ns: Vec<(f64, f64)>,
     /// For each queue pair, the number of receive calls by their number of packets, from 0.
     pub rx_batches: BTreeMap<u16, Vec<u64>>,
-    /// Cycles of its threads per packet; 0 if no packet arrived.
+    /// Cycles of the process's threads per packet; 0 if no packet arrived.
     pub cycles_per_packet: f64,
     /// Cycles in rounds that moved packets.
     pub busy_cycles: u64,
@@ -137,7 +138,7 @@ pub struct Counted {
     pub features: u64,
     /// The number of descriptors of a ring.
     pub ring_size: u32,
-    /// The size of its pages.
+    /// The size of the process's pages.
     pub page_bytes: u64,
 }
 

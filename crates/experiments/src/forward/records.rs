@@ -1,4 +1,4 @@
-//! From the restarts of a run to its records: rates and their ratios, lost packets by stage,
+//! Turns the restarts of a run into its records: rates and their ratios, lost packets by stage,
 //! packets per burst, and the versions and features of both sides.
 
 use std::collections::BTreeMap;
@@ -73,7 +73,8 @@ fn of_guest_refused(run: &Run<'_>, present: &[usize]) -> usize {
     all.filter(|sample| sample.guest_cycles.is_refused).count()
 }
 
-/// The restarts of the subjects with samples, against one of them and its second series.
+/// The rounds of the subjects with samples, with one of these subjects as baseline, whose second
+/// series is the last entrant.
 fn evaluate(run: &Run<'_>, present: &[usize], place: usize, again: usize) -> Evaluation {
     let names: Vec<String> =
         present.iter().map(|&index| run.entrants[index].subject.name().to_owned()).collect();
@@ -82,7 +83,7 @@ fn evaluate(run: &Run<'_>, present: &[usize], place: usize, again: usize) -> Eva
     rounds::evaluate(&run.rounds(&entrants), &names, place, run.bench.seed)
 }
 
-/// haul's copy against libc's, both in haul's switch, so that only the copy differs.
+/// Compares haul's copy with libc's, both in haul's switch, so that only the copy differs.
 fn emit_gain(run: &Run<'_>, remarks: &Remarks, context: &mut Context<'_>) {
     let bench = run.bench;
     let named = |name: &str| bench.subjects.iter().position(|subject| subject.name() == name);

@@ -1,5 +1,5 @@
-//! The highest loads that meet a goal, and the latency at parts of them. haul must make the
-//! packets, because its generator makes them at a constant rate.
+//! The highest loads that meet a goal, and the latency at fractions of these loads. haul must
+//! make the packets, because its generator makes them at a constant rate.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const LEAST_OF_KERNEL: f64 = 1e2;
 /// the receiver.
 const MOST_OVER_PEAK: f64 = 3.0;
 
-/// Loads at which latency is measured, in percent of the highest.
+/// Loads at which latency is measured, in percent of the highest load that meets the goal.
 const LOADS_PERCENT: [u32; 3] = [10, 50, 90];
 
 /// The beginning of the metric's name for that load.
@@ -95,7 +95,7 @@ fn can_search(run: &Run<'_>, index: usize) -> bool {
     }
 }
 
-/// Searches for all goals with one restart of a subject. If requested, it also measures latency
+/// Searches for all goals with one restart of a subject. If requested, also measures latency
 /// below the first goal's load.
 fn one(
     run: &Run<'_>,

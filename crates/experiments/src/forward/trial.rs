@@ -11,17 +11,18 @@ use super::protocol::Counted;
 /// The time between two checks for packets or for a side.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The time after a trial in which late packets are still made.
+/// The time after a trial in which generators still make late packets.
 const LATE: Duration = Duration::from_millis(10);
 
 /// The allowed excess of the time in which a trial's packets are made, relative to the trial's
-/// time: as much as the bounds of a search may be apart. A longer time is another load.
+/// time: as much as the bounds of a search may be apart. If the packets are made in a longer
+/// time, the load is a different one.
 const LONGER_MAX: f64 = 0.005;
 
 /// The reported quantiles of latency.
 pub(super) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
-/// The packets that generators made and received, as seen from outside their workers.
+/// The packets that generators made and received, for code outside the generators' workers.
 pub(super) struct Made(pub(super) Vec<(Pace, Watch)>);
 
 impl Made {
@@ -44,7 +45,7 @@ impl Made {
     }
 }
 
-/// A trial, as seen from outside its workers.
+/// A trial, for code outside its workers.
 pub(super) struct Trial {
     packets: u64,
     time: Duration,
@@ -52,8 +53,8 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// A trial of this many packets per second, in equal parts of this traffic, and the ports that
-    /// make them.
+    /// Creates a trial of this many packets per second, and one port for each part of the
+    /// traffic. Each port makes an equal share of the packets.
     pub(super) fn new(
         rate: f64,
         seconds: f64,
@@ -97,8 +98,8 @@ impl Trial {
         self.made.findings().sum().unique
     }
 
-    /// The counters, if this many packets arrived. Packets that were not made in time count as
-    /// lost.
+    /// The counters of the trial if this many packets arrived. Packets that were not made in time
+    /// count as lost.
     pub(super) fn counted(&self, came: u64) -> Counted {
         let elapsed = Duration::from_nanos(self.made.took_ns());
         let unsent = unsent(self.packets, self.made.count(), elapsed, self.time);

@@ -16,13 +16,13 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// The name of the thread.
 const NAME: &str = "haul-forward";
 
-/// The number of buffers per thread: four times a ring in each direction, as with DPDK's peers.
-/// If a thread has several queue pairs, the buffers that these hold are added.
+/// The number of buffers per thread: four times the size of a ring in each direction, as for
+/// DPDK's peers. If a thread has several queue pairs, the buffers in their rings are added.
 const PACKETS: usize = 16_384;
 const PACKETS_OF_QUEUE: usize = 4096;
 
-/// The number of flows per queue if there are several queues. The flows' hash distributes the
-/// packets.
+/// The number of flows per queue if there are several queues. The hash of a packet's flow decides
+/// its queue.
 const FLOWS_OF_QUEUE: usize = 64;
 
 /// The distance from the first flow of a thread to the first flow of the next thread.
@@ -96,7 +96,7 @@ impl Worker {
         &self.meter
     }
 
-    /// Whether all of its queue pairs have a link.
+    /// Whether all queue pairs of the thread have a link.
     pub(super) fn is_linked(&self) -> Result<bool, String> {
         let links = self.snapshot()?.links;
         Ok(!links.is_empty() && links.iter().all(|link| *link == Link::Up))

@@ -46,7 +46,7 @@ pub struct Qemu {
 pub(in crate::forward) struct Setting<'a> {
     /// The socket of the switch.
     pub(in crate::forward) socket: &'a Path,
-    /// The folder of its console.
+    /// The folder of the guest's console.
     pub(in crate::forward) folder: &'a Path,
     pub(in crate::forward) layout: Layout,
     /// The guest's processor, and all processors of the run.
@@ -58,7 +58,7 @@ pub(in crate::forward) struct Setting<'a> {
 
 impl Accelerator {
     /// KVM, if this process may use it and the processor supports it. In a virtual machine, the
-    /// device file alone does not show that.
+    /// device file may exist although the processor does not support KVM.
     fn of_this_machine() -> Self {
         let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
         let facts = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -173,7 +173,7 @@ impl Qemu {
     }
 
     /// The processors of QEMU's threads. With KVM, one thread uses the guest's processor. An
-    /// emulator has other threads with work to do, which use all processors but the switch's.
+    /// emulator has other threads with work to do, which use all processors except the switch's.
     pub(super) fn cpus(&self, setting: &Setting<'_>) -> Vec<usize> {
         if self.accelerator == Accelerator::Kvm {
             return vec![setting.cpu];
@@ -182,7 +182,7 @@ impl Qemu {
         setting.cpus.iter().copied().filter(|cpu| Some(cpu) != switch).collect()
     }
 
-    /// A QEMU that may not exist, without an image.
+    /// A QEMU for tests, which may not exist and has no image.
     #[cfg(test)]
     pub(super) fn for_tests(path: &str, version: &str) -> Self {
         let (version, image) = (version.to_owned(), "/image".into());

@@ -17,10 +17,10 @@ use crate::forward::waits;
 /// for packets in transit.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The time between two questions for its counters.
+/// The time between two requests for the process's counters.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The longest time until it answers after a trial. The longest trial takes a minute.
+/// The longest time until the process answers after a trial. The longest trial takes a minute.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A process of haul.
@@ -34,7 +34,7 @@ pub(super) struct Haul {
 }
 
 impl Haul {
-    /// Starts a process for an assignment.
+    /// Starts a process that takes this role.
     pub(super) fn start_in(assignment: &Assignment<'_>) -> Result<Box<dyn Side>, String> {
         let Assignment { role, common, socket, cpus, copy, .. } = *assignment;
         // A library's memcpy replaces the memcpy of the whole process.
@@ -60,7 +60,7 @@ impl Haul {
     /// Starts a process.
     ///
     /// # Errors
-    /// It cannot be started, or fails; the text contains its output.
+    /// The process cannot be started, or fails; the text contains its output.
     fn start(driver: &Program, start: &Start) -> Result<Self, String> {
         let as_text = |error: io::Error| error.to_string();
         let (mut printed, writer) = Printed::new().map_err(as_text)?;

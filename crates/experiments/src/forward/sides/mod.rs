@@ -59,7 +59,7 @@ pub(super) struct Common<'a> {
     pub(super) size_bytes: usize,
     /// The source of haul's packets.
     pub(super) source: Source,
-    /// The folder of the socket, and of the files that the sides need while they run.
+    /// The folder for the socket and for the files that the sides need while they run.
     pub(super) folder: &'a Path,
     /// Queue pairs between the sides.
     pub(super) queues: u16,
@@ -82,7 +82,7 @@ pub(super) struct Common<'a> {
 /// Every method that returns a `Result` fails if the program has ended or does not answer (the
 /// error then contains its last output), or if its answer is unexpected.
 pub(super) trait Side {
-    /// Waits until this side sees the other side. A program that polls with or without a link
+    /// Waits until this side sees the other side. If the program also polls without a link, this
     /// does not wait.
     fn await_link(&mut self) -> Result<(), String> {
         Ok(())
@@ -143,8 +143,9 @@ pub(super) trait Side {
     /// Ends the program.
     fn end(self: Box<Self>);
 
-    /// The nanoseconds for which its forwarding threads have run, and have waited for their
-    /// processor. `None` if the kernel does not report them, or if its threads wait for each other.
+    /// The nanoseconds for which the side's forwarding threads have run, and those for which they
+    /// have waited for their processor. `None` if the kernel does not report these times, or if
+    /// the threads wait for each other.
     fn waits(&self) -> Option<(u64, u64)>;
 
     /// The program's version, and the features that it agreed on with the other side.
@@ -170,8 +171,8 @@ struct Assignment<'a> {
     role: Role,
     common: &'a Common<'a>,
     socket: &'a Path,
-    /// The processors of its threads. haul has a thread on each processor; the other programs use
-    /// the first one, `cpu`.
+    /// The processors of the side's threads. haul has a thread on each processor; the other
+    /// programs use the first one, `cpu`.
     cpus: &'a [usize],
     cpu: usize,
     copy: &'a str,
@@ -203,7 +204,8 @@ impl Forwarder {
     /// Starts the program in this role, on these processors, with this copy.
     ///
     /// # Errors
-    /// There is no processor, the program cannot have this role, or it does not start.
+    /// There is no processor for the program, the program cannot have this role, or it does not
+    /// start.
     pub(super) fn start(
         &self,
         role: Role,

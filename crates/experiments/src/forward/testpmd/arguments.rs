@@ -6,7 +6,8 @@ use std::path::Path;
 use crate::forward::flow::{Flow, Layout};
 use crate::forward::protocol::Role;
 
-/// Descriptors of a ring, and packets of its pool: four times as many as the rings hold.
+/// The number of descriptors of a ring, and the number of packets of the pool, which is four
+/// times the number that the rings hold.
 const RING: u32 = 1024;
 const PACKETS: u32 = 16_384;
 
@@ -22,13 +23,13 @@ pub(in crate::forward) struct Setting<'a> {
     pub(in crate::forward) size_bytes: usize,
     /// The socket between switch and guest.
     pub(in crate::forward) socket: &'a Path,
-    /// The folder for its files while it runs.
+    /// The folder for testpmd's files while it runs.
     pub(in crate::forward) folder: &'a Path,
-    /// The processor of the thread that forwards, and the processors that its other threads may
-    /// use.
+    /// The processor of the thread that forwards, and the processors that testpmd's other threads
+    /// may use.
     pub(in crate::forward) cpu: usize,
     pub(in crate::forward) cpus: &'a [usize],
-    /// Whether its memory comes from the kernel's pool of huge pages.
+    /// Whether testpmd's memory comes from the kernel's pool of huge pages.
     pub(in crate::forward) is_huge: bool,
     /// Whether the other side is a kernel, which drops packets without addresses.
     pub(in crate::forward) is_to_kernel: bool,
@@ -39,7 +40,7 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
     let all: Vec<String> = cpus.iter().map(ToString::to_string).collect();
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |word: String| words.push(word.into());
-    // The main thread may use any of the processors. The other thread is pinned and forwards.
+    // The main thread may use any of the processors. The other thread, which forwards, is pinned.
     add("--lcores".into());
     add(format!("0@({}),1@{cpu}", all.join(",")));
     for word in ["--no-pci", "--no-telemetry", "-v", "-m"] {

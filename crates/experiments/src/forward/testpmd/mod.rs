@@ -1,8 +1,9 @@
 //! DPDK's testpmd as switch and as guest: its command lines, its prompt, and its output.
 //!
-//! A guest here is testpmd with `net_virtio_user`: a virtio driver in a process, without a
-//! hypervisor. Rates are the figures that testpmd itself prints, "since last show". testpmd reads
-//! its own clock together with its counters, so that a late command does not change them.
+//! In this module, a guest is testpmd with `net_virtio_user`: a virtio driver in a process,
+//! without a hypervisor. Rates are the figures that testpmd itself prints, "since last show".
+//! testpmd reads its own clock together with its counters, so that a late command does not change
+//! the rates.
 //!
 //! From the bottom up:
 //!
@@ -38,10 +39,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest time until two connected sides see each other.
 const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time between two questions.
+/// The time between two requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The number of questions for cycles if the answers are impossible.
+/// The largest number of requests for cycles if testpmd's answers are impossible.
 const TRIES_TO_METER: usize = 3;
 
 /// The name of the program in Debian.
@@ -63,13 +64,13 @@ pub(super) struct Session {
 }
 
 impl Testpmd {
-    /// The remedy if it is not installed.
+    /// The remedy if testpmd is not installed.
     pub const REMEDY: &'static str = "apt-get install dpdk-dev, or name it with --testpmd";
 
     /// The testpmd at this path, or on `PATH`.
     ///
     /// # Errors
-    /// The reason why there is none.
+    /// The reason why testpmd cannot be used.
     pub fn find(path: Option<&Path>) -> Result<Self, String> {
         if let Some(path) = path {
             let is_there = path.is_file();
@@ -83,7 +84,8 @@ impl Testpmd {
         found.map(|path| Self { path, simd_bits: None }).ok_or_else(|| format!("no {FILE} on PATH"))
     }
 
-    /// This testpmd with vectors of at most this many bits. `None` leaves the choice to its EAL.
+    /// This testpmd with vectors of at most this many bits. `None` leaves the choice to DPDK's
+    /// EAL.
     #[must_use]
     pub fn with_simd_bits(self, simd_bits: Option<u32>) -> Self {
         Self { simd_bits, ..self }
@@ -106,7 +108,7 @@ impl Testpmd {
 }
 
 impl Session {
-    /// Starts it, and waits for its first prompt.
+    /// Starts testpmd, and waits for its first prompt.
     ///
     /// # Errors
     /// It cannot be started, or fails; the text contains its output.
@@ -144,7 +146,7 @@ impl Session {
     /// Waits until the port to the other side has its link.
     ///
     /// # Errors
-    /// It has no link in time.
+    /// The port has no link in time.
     pub(super) fn await_link(&mut self) -> Result<(), String> {
         let started = Instant::now();
         while started.elapsed() < LINK_TIMEOUT {
@@ -156,11 +158,11 @@ impl Session {
         Err(format!("its port has no link after {} s", LINK_TIMEOUT.as_secs()))
     }
 
-    /// Counters of both ports, and their rates since the last call: of the port to the other side,
-    /// and of the physical port if there is one.
+    /// The counters, and the rates since the last call, of the port to the other side, and of the
+    /// physical port if it exists.
     ///
     /// # Errors
-    /// It has ended, does not answer, or its answer has no counters.
+    /// testpmd has ended, does not answer, or its answer has no counters.
     pub(super) fn stats(&mut self) -> Result<(Stats, Option<Stats>), String> {
         let text = self.ask("show port stats all")?;
         let own = parse_stats(&text, 0).ok_or_else(|| format!("no counters in {text:?}"))?;
@@ -183,7 +185,7 @@ impl Session {
         (parse_path(&text, "Rx"), parse_path(&text, "Tx"))
     }
 
-    /// Starts counting the cycles in which its thread had packets.
+    /// Starts counting the cycles in which testpmd's thread had packets.
     ///
     /// # Errors
     /// It has ended, or does not answer.
@@ -200,7 +202,7 @@ impl Session {
         self.ask("clear fwd stats all").map(drop)
     }
 
-    /// The cycles per packet since the counting began; `None` if no packet came. Counts that
+    /// The cycles per packet since the counting began; `None` if no packet arrived. Counts that
     /// testpmd's thread writes while the counts are cleared keep their old values, so that more
     /// cycles are counted than have passed. In this case, the cycles are counted again, a few
     /// times.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use haul_measure::clock::{Clock, ClockKind};
 
-/// The allowed ratio of the counted time to the time that has passed: the two times come from
-/// different clocks.
+/// The largest allowed ratio of the counted time to the time that has passed: the two times come
+/// from different clocks.
 const SHARE_MAX: f64 = 1.05;
 
 /// testpmd's answer for the cycles per packet.
@@ -15,7 +15,7 @@ pub(in crate::forward) enum Metering {
     None,
     /// Cycles per packet.
     Cycles(f64),
-    /// More cycles than have passed, which must not be shown.
+    /// testpmd counted more cycles than have passed. The result must not be shown.
     Refused,
 }
 
@@ -145,7 +145,7 @@ mod tests {
             (0.5, Metering::Cycles(69.66)),
             (1.0, Metering::Cycles(69.66)),
             (1.2, Metering::Refused),
-            // The machine has run for a day.
+            // The cycles of a machine that has run for a day.
             (864_000.0, Metering::Refused),
         ] {
             assert_eq!(credible(Some((69.66, 0.1 * share * hertz())), time), expected, "{share}");
