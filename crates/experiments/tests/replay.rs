@@ -1,5 +1,5 @@
-//! Replays and maps in a tiny form. The drivers are this program itself: its test `drives` serves
-//! at the named socket.
+//! Replays and maps in a tiny form. This program also serves as the driver: its test `drives`
+//! serves the conversation of a run.
 
 mod support;
 
@@ -23,7 +23,7 @@ use haul_model::trace::{
 
 use support::measured;
 
-/// Set for the drivers that these tests start.
+/// The environment variable that is set for the drivers that these tests start.
 const DRIVES: &str = "HAUL_TEST_DRIVES_A_HEAP";
 
 const BLOCK_BYTES: u32 = 1 << 16;
@@ -35,7 +35,7 @@ fn drives() {
     }
 }
 
-/// A trace file of these events.
+/// Writes a trace file with these events.
 fn write(path: &Path, events: &[Event<'_>]) {
     let mut program = [0; PROGRAM_BYTES];
     program[..4].copy_from_slice(b"tiny");
@@ -178,8 +178,8 @@ fn footprint_is_at_least_the_live_bytes() {
     }
 }
 
-/// Enough calls that a driver's memory for them exceeds the live bytes, and that the most bytes
-/// are live between two points of the history.
+/// The number of calls is so large that a driver's memory for them exceeds the live bytes. The
+/// largest number of live bytes is between two points of the history.
 #[test]
 fn footprint_is_at_least_live_bytes_at_every_point() {
     const BYTES: u64 = 700;

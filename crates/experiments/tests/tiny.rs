@@ -30,7 +30,7 @@ fn records(measure: impl FnOnce(&mut Context<'_>) -> Result<(), Error>) -> Vec<R
     found
 }
 
-/// Checks the further fields of every record here.
+/// Checks the fields that every record of these tests must have.
 fn check(record: &Record) {
     assert!(record.samples.iter().all(|&sample| sample > 0.0));
     let comparison = record.comparison.as_ref().unwrap();

@@ -108,7 +108,7 @@ impl Worker {
         Traffic { sizes: Sizes::Fixed(size_bytes), rate, flows, flow_first, ..Traffic::default() }
     }
 
-    /// Replaces the port of the gate soon.
+    /// Gives the gate a new port, with which it soon replaces its current one.
     pub(super) fn post(&self, port: Box<dyn Port>) {
         self.mailbox.post(port);
     }

@@ -22,8 +22,8 @@ use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
 /// The time of a test in addition to its rounds, per heap. For growth, this is the time per 1000
-/// blocks of a round, three times, each in a new process. For another test, it is the time of one
-/// process.
+/// blocks of a round, three times, each in a new process. For any other test, it is the time of
+/// one process.
 const GROWING_HEAP: Duration = Duration::from_millis(400);
 const HEAP: Duration = Duration::from_millis(70);
 
@@ -38,17 +38,19 @@ const SAMPLE_CROWDED: Duration = Duration::from_millis(60);
 /// Samples for the estimate of a heap's cost, at each length.
 const CALIBRATIONS: usize = 3;
 
-/// A heap that is slower than the fastest repeats less often, until its sample takes this many
-/// times as long.
+/// A slower heap repeats the operation as often as the fastest heap, but fewer times if its
+/// sample would take more than this many times as long.
 const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
 
-/// The smallest number of repetitions per test whatever the budget, and the largest number.
+/// The smallest number of repetitions per test, independent of the budget, and the largest
+/// number.
 const REPETITIONS_MIN: usize = 5;
 const REPETITIONS_MIN_FRESH: usize = 3;
 const REPETITIONS_MAX: usize = 1000;
 
 /// The largest ratio of the memory of ByteDance's growth test to its payload. DPDK uses 2.05
-/// times the payload, and one heap may still hold memory while the next is touched.
+/// times the payload, and one heap may still hold memory while the pages of the next heap are
+/// touched.
 const FRESH_MEMORY_FACTOR: usize = 3;
 
 /// The bytes in which a driver notes a block's address, its size and a time.
@@ -68,9 +70,9 @@ pub struct Bench {
     pub threads: usize,
     /// Whether other processes can share haul's heap.
     pub shared: bool,
-    /// Whether heaps may use huge pages of the kernel's pool.
+    /// Whether heaps may use huge pages from the kernel's pool.
     pub pool: bool,
-    /// The bytes that a thread of haul's heap keeps ready ahead of need; 0: none.
+    /// The bytes that a thread of haul's heap keeps ready for future allocations; 0: none.
     pub grow_ahead_bytes: usize,
     /// The bytes of haul's heap that have memory before the first allocation; 0: none.
     pub ready_bytes: usize,
@@ -80,7 +82,7 @@ pub struct Bench {
     pub driver: Program,
     /// The longest time of the test.
     pub budget: Duration,
-    /// The seed of orders, sizes and lifetimes.
+    /// The seed of the order of heaps, and of sizes and lifetimes.
     pub seed: u64,
 }
 
@@ -94,11 +96,11 @@ pub(super) struct Entrant<'a> {
     pub(super) pages: Option<String>,
     /// The reason for which the heap was removed from the run.
     pub(super) failure: Option<Error>,
-    /// The results of its tasks, by repetition.
+    /// The results of the heap's tasks, by repetition.
     pub(super) given: Vec<Vec<Figures>>,
 }
 
-/// The heaps in the order that comparisons need: `libc` first, if it is one of them.
+/// The heaps in the order that comparisons need: `libc` first, if it is one of the heaps.
 #[must_use]
 pub fn baseline_first(mut heaps: Vec<Found>) -> Vec<Found> {
     heaps.sort_by_key(|found| found.peer != Peer::Libc);
@@ -169,9 +171,9 @@ impl Experiment for Bench {
         Ok(())
     }
 
-    /// Emits a record for each heap and figure. A heap that fails has no records and is reported to
-    /// the context as a warning; the others go on. If the baseline fails, all heaps have the
-    /// repetitions before it.
+    /// Emits a record for each heap and figure. A heap that fails has no records and is reported
+    /// to the context as a warning; the others go on. If the baseline fails, all heaps have the
+    /// earlier repetitions.
     ///
     /// # Errors
     /// haul's own heap or the baseline fails; the records of the other heaps are emitted first.
@@ -312,10 +314,10 @@ impl Bench {
         (done, ended)
     }
 
-    /// One repetition of the test with every heap, in a new random order. If a heap serves all
-    /// repetitions, the heaps alternate task by task. If each repetition begins with a fresh heap,
-    /// the tasks of one heap follow each other, as in a program: other heaps in between would empty
-    /// the caches, and put seconds between the first round and the last.
+    /// Makes one repetition of the test with every heap, in a new random order. If a heap serves
+    /// all repetitions, the heaps alternate task by task. If each repetition begins with a fresh
+    /// heap, the tasks of one heap follow each other, as in a program: tasks of other heaps
+    /// between them would empty the caches, and put seconds between the first round and the last.
     fn repetition(
         &self,
         number: u64,

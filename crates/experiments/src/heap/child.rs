@@ -29,7 +29,7 @@ pub(super) struct Figures {
 }
 
 impl Running {
-    /// Starts a driver for this heap, and the heap in it.
+    /// Starts a driver for this heap, which starts the heap.
     ///
     /// # Errors
     /// [`Error::Driver`]: the process or the heap did not start.

@@ -49,8 +49,8 @@ struct Picture {
     classes: BTreeMap<u64, Share>,
 }
 
-/// Emits the current contents of a heap: a record for each page, each class, each tag, and for the
-/// whole. No thread of the heap waits for it.
+/// Emits the current contents of a heap: a record for each page, each class and each tag, and a
+/// record for the whole heap. No thread that uses the heap waits for this.
 fn measure_map(heap: &Heap, about: &About, context: &mut Context<'_>) {
     let picture = Picture::of(heap);
     let emit = |context: &mut Context<'_>, by: &str, metric: &str, bytes: u64, more: More| {
@@ -236,7 +236,7 @@ pub fn map_trace(
     Ok(())
 }
 
-/// The number of a trace's operations up to a time, in nanoseconds since its recording began.
+/// The number of a trace's operations up to a time, in nanoseconds since the recording began.
 #[must_use]
 pub fn operations_until(trace: &Trace, until_ns: u64) -> usize {
     trace.history.operations.partition_point(|operation| operation.time_ns <= until_ns)
@@ -249,7 +249,7 @@ fn replayed(trace: &Trace, end: usize) -> Result<(Heap, u64), Error> {
     let mut blocks: Vec<Option<(NonNull<u8>, u64)>> = vec![None; trace.history.blocks as usize];
     for (done, operation) in trace.history.operations[..end].iter().enumerate() {
         let place = &mut blocks[operation.block as usize];
-        // The first tag stands for blocks without a tag, whatever its name.
+        // The first tag stands for blocks without a tag, independent of its name.
         let tag = if operation.tag == 0 { Tag::NONE } else { tags[usize::from(operation.tag)] };
         step(&heap, operation, tag, place).map_err(|reason| Error::NoBlock {
             size: Bytes(operation.size),

@@ -3,7 +3,7 @@
 //!
 //! From the bottom up:
 //!
-//! - [`peers`]: the heaps, and where they are found;
+//! - [`peers`]: the heaps, and the locations of their libraries;
 //! - [`protocol`]: the messages between a run and its drivers;
 //! - `allocator`: a heap as a driver calls it;
 //! - `script`: the steps of a replay, as a file between a run and its drivers;
@@ -12,7 +12,7 @@
 //! - `child`: the child process, as its run uses it;
 //! - [`mod@test`]: the tests, their tasks and their figures;
 //! - [`mod@bench`]: the run;
-//! - `emit`: from a run to its records;
+//! - `emit`: turns the results of a run into records;
 //! - [`trace`]: a recorded history of allocations, read from its file;
 //! - [`replay`]: a recorded history on every heap;
 //! - [`map`]: the contents of a heap.

@@ -1,4 +1,4 @@
-//! The compared heaps, and where they are found on this machine.
+//! The compared heaps, and the locations of their libraries on this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,15 +99,15 @@ impl FromStr for Peer {
     }
 }
 
-/// Debian's folders for this architecture, then those for all architectures.
+/// Debian's folders for this architecture, and after them the folders for all architectures.
 fn folders() -> Vec<PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let own = ["/usr/lib", "/lib"].map(|folder| Path::new(folder).join(&triplet));
     own.into_iter().chain(FOLDERS.map(PathBuf::from)).collect()
 }
 
-/// The library of this name with the highest version in its file name. A name without a version is
-/// for compilers and may be missing, so that it does not count.
+/// The library of this name with the highest version in its file name. A file name without a
+/// version is for compilers and may be missing, so it is ignored.
 fn newest(folder: &Path, library: &str) -> Option<PathBuf> {
     let prefix = format!("{library}.");
     let entries = fs::read_dir(folder).ok()?.flatten();

@@ -1,4 +1,4 @@
-//! The messages between a run and its drivers: one line of JSON in each direction, in turn.
+//! The messages between a run and its drivers: one line of JSON in each direction, alternately.
 
 use std::path::PathBuf;
 
@@ -15,17 +15,19 @@ pub struct Start {
     pub library: Option<PathBuf>,
     /// The number of threads that perform each task at the same time.
     pub threads: usize,
-    /// The CPUs that they are pinned to.
+    /// The CPUs to which the threads are pinned.
     pub cpus: Vec<usize>,
-    /// The largest memory of all live blocks together, for heaps that reserve it at their start.
+    /// The largest memory of all live blocks together, for heaps that reserve this memory at
+    /// their start.
     pub memory_bytes: usize,
     /// The largest number of blocks that a thread holds at once.
     pub blocks_max: usize,
     /// Whether heaps may use huge pages of the kernel's pool.
     pub pool: bool,
-    /// For haul's heap: whether other processes can share it.
+    /// For haul's heap: whether other processes can share the heap.
     pub shared: bool,
-    /// For haul's heap: the bytes that a thread of the heap keeps ready ahead of need; 0: none.
+    /// For haul's heap: the bytes that a thread of the heap keeps ready for future allocations;
+    /// 0: none.
     pub grow_ahead_bytes: usize,
     /// For haul's heap: the bytes that have memory from the start.
     pub ready_bytes: usize,
@@ -51,13 +53,13 @@ pub enum Task {
         /// Their shapes.
         shapes: Vec<Shape>,
     },
-    /// Frees every kept block, in the order of their allocation. Returns ns per block.
+    /// Frees all kept blocks, in the order of their allocation. Returns ns per block.
     Release,
-    /// Writes to every page of every kept block. Returns the resident bytes beyond those at the
-    /// start, and the bytes of these blocks.
+    /// Writes to every page of every kept block. Returns the growth of the resident bytes since
+    /// the start, and the bytes of these blocks.
     Footprint,
-    /// Returns the resident bytes beyond those at the start, after the heap had time to return
-    /// memory.
+    /// Returns the growth of the resident bytes since the start, after the heap had time to
+    /// return memory.
     Residue,
     /// "bulk" of ByteDance's rte_malloc test: allocates `count` blocks, fills them, and frees them.
     /// Returns ns per allocation and ns per free.
@@ -90,13 +92,13 @@ pub enum Task {
         /// The time of the pause, in ns.
         delay_ns: u64,
     },
-    /// Reads the steps of a replay. Returns the resident bytes beyond those at the start.
+    /// Reads the steps of a replay. Returns the growth of the resident bytes since the start.
     Load {
         /// The file of the steps.
         path: PathBuf,
     },
     /// Performs a range of a replay's steps. Returns ns per step, from the start of all threads
-    /// to the end of the last thread, and the resident bytes beyond those at the start.
+    /// to the end of the last thread, and the growth of the resident bytes since the start.
     Replay {
         /// The first step.
         first: usize,
@@ -126,7 +128,7 @@ pub enum Repeated {
     /// "realloc" of ByteDance's rte_malloc test: allocates a block, fills it, doubles and fills it
     /// twice, and frees it.
     Realloc,
-    /// Replaces a random one of the live blocks by a block of a random size, evenly distributed in
+    /// Replaces a randomly chosen live block with a block of a random size, evenly distributed in
     /// its logarithm, from 16 B to the shape's size.
     Lifetimes {
         /// The number of live blocks on each thread.
@@ -150,7 +152,7 @@ pub enum Reply {
     Done {
         /// The results of the task.
         values: Vec<f64>,
-        /// Whether another process ran on one of the CPUs in the meantime.
+        /// Whether another process ran on one of the CPUs during the task.
         hit: bool,
     },
     /// The task failed.

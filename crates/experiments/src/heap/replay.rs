@@ -25,10 +25,10 @@ use crate::experiment::Experiment;
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
-/// Points of the course: as many as fit into a figure.
+/// Points of the course: as many points as fit into a figure.
 const POINTS: usize = 50;
 
-/// The smallest number of repetitions whatever the budget, and the largest number. Each
+/// The smallest number of repetitions, independent of the budget, and the largest number. Each
 /// repetition has a separate process, so that it begins with an empty heap.
 const REPETITIONS_MIN: usize = 3;
 const REPETITIONS_MAX: usize = 200;
@@ -41,7 +41,7 @@ pub const THREADS_MAX: usize = 64;
 /// requested bytes.
 const MEMORY_FACTOR: u64 = 3;
 
-/// The least memory that a heap is built for, in bytes.
+/// The least memory for which a heap is built, in bytes.
 const MEMORY_LEAST: u64 = 64 << 20;
 
 /// The number of bytes by which the live blocks may exceed the growth of a process. Live blocks
@@ -67,7 +67,7 @@ pub struct Replay {
     pub driver: Program,
     /// The longest time of the replay.
     pub budget: Duration,
-    /// The seed of the orders.
+    /// The seed of the order of heaps.
     pub seed: u64,
     /// The command that repeats this replay.
     pub rerun: String,
@@ -77,7 +77,7 @@ pub struct Replay {
 struct Points {
     /// The ends of the points, in operations.
     ends: Vec<usize>,
-    /// The requested bytes that are live at each end.
+    /// The requested bytes that are live at the end of each point.
     live: Vec<u64>,
 }
 
@@ -97,14 +97,14 @@ struct Course {
     time_ns: Vec<f64>,
     /// Operations of each point.
     operations: Vec<usize>,
-    /// Resident MiB beyond those before the first operation, at each point's end.
+    /// The growth of the resident MiB since the first operation, at each point's end.
     footprint_mib: Vec<f64>,
     hit: bool,
 }
 
 impl Points {
-    /// Evenly distributed over the history, except for one point at the largest number of live
-    /// bytes.
+    /// Distributes the points evenly over the history, except for one point at the largest number
+    /// of live bytes.
     fn of(history: &History) -> Self {
         let live: Vec<u64> = live_bytes(history).collect();
         let points = POINTS.min(live.len());
@@ -145,10 +145,10 @@ impl Experiment for Replay {
         Ok(check_available(wanted, &Sys::new())?)
     }
 
-    /// For each heap, emits a record of its time, one of its largest footprint, and both at each
-    /// point of the course. Also emits the requested bytes of the trace itself. A heap that fails
-    /// is left out and reported to the context as a warning. If the baseline fails, all heaps
-    /// have the repetitions before it.
+    /// For each heap, emits a record of its time and a record of its largest footprint, and both
+    /// at each point of the history. Also emits the requested bytes of the trace itself. A heap
+    /// that fails is left out and reported to the context as a warning. If the baseline fails,
+    /// all heaps have the repetitions before it.
     ///
     /// # Errors
     /// haul's own heap or the baseline fails; the records of the other heaps are emitted first.
@@ -222,7 +222,8 @@ impl Replay {
         }
     }
 
-    /// Every point with every heap, in a new random order. Each heap has a separate process.
+    /// Replays every point with every heap, in a new random order. Each heap has a separate
+    /// process.
     fn repetition(
         &self,
         (start, script, points): (&Start, &Script, &Points),
@@ -312,7 +313,7 @@ impl Replay {
         }
     }
 
-    /// Emits the whole course in two figures, compared with the baseline.
+    /// Emits two figures for the whole history, compared with the baseline.
     fn emit_whole(
         &self,
         subjects: &[&Entrant<'_>],
@@ -382,7 +383,8 @@ impl<'a> Entrant<'a> {
         Self { found, version: String::new(), pages: None, failure: None, courses: Vec::new() }
     }
 
-    /// Starts a process for one repetition. Returns its resident bytes after it has read the steps.
+    /// Starts a process for one repetition. Returns the resident bytes of the process after it
+    /// has read the steps.
     fn begin(
         &mut self,
         driver: &Program,
@@ -401,8 +403,8 @@ impl<'a> Entrant<'a> {
     /// Adds a point of this many operations, with this many live bytes at its end.
     ///
     /// # Errors
-    /// Fewer bytes are resident than live, although every page of the live blocks was written to,
-    /// so that the resident bytes are not the footprint.
+    /// The resident bytes are fewer than the live bytes, although every page of the live blocks
+    /// was written to. The resident bytes are therefore not the footprint.
     fn add(
         &mut self,
         figures: &Figures,

@@ -25,7 +25,7 @@ use crate::outcome::{self, Metric, Template};
 const COPYING_NS_PER_BYTE: f64 = 3.5;
 const WALKING_NS_PER_BYTE: f64 = 1.0;
 
-/// The smallest number of rounds per operation, whatever the budget.
+/// The smallest number of rounds per operation, independent of the budget.
 const ROUNDS_MIN: usize = 7;
 
 /// The operation on memory.
@@ -69,7 +69,7 @@ pub struct Bandwidth {
     /// The size of each thread's buffer. The buffer must be larger than the caches, so that
     /// memory is measured.
     pub size_bytes: usize,
-    /// The longest time of the rounds; at least seven rounds are run.
+    /// The longest time of the rounds; at least seven rounds run in any case.
     pub budget: Duration,
 }
 
@@ -85,18 +85,19 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Enough to find the limit of a copy.
+    /// A time that is enough to find the limit of a copy.
     pub const QUICK: Self =
         Self { budget: Duration::from_millis(250), caches: 2, bytes_max: 256 << 20 };
 
-    /// Enough for a published figure.
+    /// A time that is enough for a published figure.
     pub const FULL: Self =
         Self { budget: Duration::from_millis(700), caches: 4, bytes_max: 512 << 20 };
 }
 
 impl Bandwidth {
-    /// A bandwidth with buffers of some last-level caches for each thread, or of a quarter of the
-    /// memory for all threads if that is less.
+    /// A bandwidth for which each thread's buffers have the size of several last-level caches. If
+    /// a quarter of the memory is less than that, it is the size of all threads' buffers
+    /// together.
     #[must_use]
     pub fn new(
         operation: Operation,
@@ -113,7 +114,7 @@ impl Bandwidth {
         Self { operation, threads, size_bytes, budget: extent.budget }
     }
 
-    /// The bandwidth that limits a function with this number of threads.
+    /// The bandwidth that limits this function on this number of threads.
     #[must_use]
     pub fn limit(
         function: Function,
@@ -251,7 +252,7 @@ mod x86_64 {
         super::fold(words)
     }
 
-    /// `fold_avx2` for use as a plain function pointer. The pointer may be used only if AVX2 is
+    /// `fold_avx2` as a plain function pointer. The pointer may be used only if AVX2 is
     /// available.
     pub(super) fn fold_avx2_checked(words: &[u64]) -> u64 {
         // SAFETY: `reads` uses this function only after Isa::Avx2.is_available().

@@ -1,7 +1,7 @@
 //! The cost of a page fault: memory is mapped, touched once per page, and unmapped.
 //!
-//! The cost of an operation is the fault, the kernel's zeroing if the page is written, and its
-//! share of mapping and unmapping.
+//! The cost of an operation consists of the fault, the time in which the kernel zeroes a written
+//! page, and the page's share of mapping and unmapping.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl Experiment for Fault {
     /// large as one huge page (of 2 MiB).
     ///
     /// # Errors
-    /// There is no memory for it; see [`haul_measure::Error`].
+    /// There is no memory to map; see [`haul_measure::Error`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         self.check_memory()?;
         let base = Toucher { pages: Pages::Base, page_bytes: sys::page_bytes(), touch: self.touch };
@@ -124,7 +124,7 @@ impl Toucher {
         }
     }
 
-    /// A note if the kernel did not give pages of this kind, according to the number of faults.
+    /// A note if the number of faults shows that the kernel did not provide pages of this kind.
     fn note(&self, outcome: &Outcome) -> Option<String> {
         let account = outcome.subjects.first()?.account;
         let per_page = account.faults_minor as f64 / account.operations.max(1) as f64;

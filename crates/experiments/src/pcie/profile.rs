@@ -1,6 +1,6 @@
-//! The NIC, driver, mode and link of a port, as the program and `/sys` report them unless the
-//! user names others. If a value is unknown, the estimate uses the most similar rule, and a note
-//! says so.
+//! The NIC, driver, mode and link of a port, as the program and `/sys` report them, unless the
+//! user names other values. If a value is unknown, the estimate uses the most similar rule, and a
+//! note says so.
 
 use haul_machine::sys::PcieDevice;
 use haul_model::pcie::{Link, Mode, NICS, Nic, PcieError, Settings, Thresholds, Version};
@@ -48,7 +48,7 @@ pub struct Profile {
 /// The assumed link if the real one is not known: the link of most cards of 25 and 40 Gb/s.
 const LINK: &str = "gen3x8";
 
-/// DPDK's names of the drivers that haul has rules for, with the name of the NIC.
+/// DPDK's names of the drivers for which haul has rules, with the name of the NIC.
 const DRIVERS: [(&str, &str); 15] = [
     ("net_ixgbe", "ixgbe"),
     ("net_ixgbe_vf", "ixgbe"),
@@ -119,8 +119,8 @@ pub fn of_port(
     Ok((Some(Profile { nic, version, mode, thresholds, link }), notes))
 }
 
-/// The device of a port. DPDK names a port of a PCI device by its address, and ports that share a
-/// device by the address with a suffix.
+/// The device of a port. DPDK names a port of a PCI device by its address, and names ports that
+/// share a device by the address with a suffix.
 #[must_use]
 pub fn device_of<'a>(port: &Port, devices: &'a [PcieDevice]) -> Option<&'a PcieDevice> {
     devices.iter().find(|device| {
@@ -216,7 +216,7 @@ fn version_of(text: &str, overrides: &Overrides, notes: &mut Vec<String>) -> Ver
     }
 }
 
-/// The mode by the driver's name of its receive function.
+/// The mode that follows from the driver's name for its receive function.
 fn mode_of(nic: &Nic, said: &str, notes: &mut Vec<String>) -> Mode {
     let words = [("Vector", Mode::Vector), ("Bulk", Mode::Bulk), ("Scalar", Mode::Scalar)];
     let is_in = |word: &str| said.to_ascii_lowercase().contains(&word.to_ascii_lowercase());

@@ -16,9 +16,9 @@ use super::source::ethdev::{Ethdev, Program};
 use super::source::{Meter, Quantity, Rate, Tree, nic, of_device, perf, suspicion};
 use crate::error::Error;
 
-/// The program, and the sources to watch it with.
+/// The watched program, and the sources with which haul watches it.
 pub struct Settings<'a> {
-    /// The program that is asked.
+    /// The program to which haul sends commands.
     pub program: Program,
     /// The version that the program reports.
     pub version: &'a str,
@@ -73,7 +73,7 @@ pub struct PortInterval {
     pub queues: Vec<(Queue, Bursts)>,
     /// Rates of each source, by its name.
     pub rates: Vec<(&'static str, Rate)>,
-    /// The terms of the estimate; empty without a profile or without packets.
+    /// The terms of the estimate; empty if the port has no profile or no packets.
     pub terms: Vec<Transaction>,
     /// Notes for the reader.
     pub notes: Vec<String>,
@@ -123,7 +123,7 @@ impl<'a> Watch<'a> {
         Ok(watch)
     }
 
-    /// The interval since the last call.
+    /// Returns the interval since the last call.
     ///
     /// # Errors
     /// The program does not answer any more, or a named value cannot exist for a new port.
@@ -274,7 +274,7 @@ fn terms_of(
             continue;
         }
         let counted = interval.rate("ethdev", count).filter(|rate| *rate > 0.0);
-        // Packets that the driver did not take have not crossed the link.
+        // Packets that the driver did not accept have not crossed the link.
         let rate = match traffic {
             Traffic::Tx => counted.map(|sent| sent.min(bursts.packets() as f64 / seconds)),
             _ => None,

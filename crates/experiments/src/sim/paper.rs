@@ -98,8 +98,8 @@ pub const TABLE_2: [Row; 18] = [
     row(1400, Mode::Async, false, [43.9, 32.0, 11.9], None),
 ];
 
-/// The share of copying in BASE's in-order time, in percent, by payload. The paper's in-order
-/// rows without bypass imply it (`T = C + aP` fits them within 0.1 point).
+/// The share of copying in BASE's in-order time, in percent, by payload. These shares follow from
+/// the paper's in-order rows without bypass (`T = C + aP` fits them within 0.1 point).
 pub const COPY_SHARES: [(u64, f64); 3] = [(512, 58.0), (1024, 74.0), (1400, 79.0)];
 
 /// The text's figures for Figure 8 (1024 B, out of order): reduction of execution time, in percent

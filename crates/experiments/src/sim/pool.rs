@@ -1,12 +1,12 @@
-//! Independent items on several threads. The result of an item does not depend on the number of
-//! threads.
+//! Processes independent items on several threads. The result of an item does not depend on the
+//! number of threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 /// Processes every item, `threads` at once, in their order. Passes each result to `done` on the
-/// calling thread as soon as it is complete. No item begins after `stop` was set or `done` has
-/// returned false.
+/// calling thread as soon as the result is complete. No item begins after `stop` was set or
+/// `done` has returned false.
 pub fn each<I: Sync, R: Send>(
     items: &[I],
     threads: usize,

@@ -6,7 +6,7 @@ use haul_sim::{Configuration, MemorySystem};
 
 use crate::error::Error;
 
-/// One setting in a user's notation.
+/// One setting in the user's notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The path of the setting: `memory.dram.channels`.
@@ -49,7 +49,7 @@ pub fn parse(name: &str, text: &str) -> Result<Configuration, Error> {
 /// lists after the names of the machine's settings.
 ///
 /// # Errors
-/// The setting does not exist, or the value is not of its kind.
+/// The setting does not exist, or the value does not have its type.
 pub fn apply(
     configuration: &mut Configuration,
     setting: &Setting,
@@ -80,7 +80,7 @@ pub fn apply(
     Ok(())
 }
 
-/// The text as a value of the same kind as the old one.
+/// Reads the text as a value of the same type as the old value.
 fn value(old: &toml::Value, text: &str) -> Option<toml::Value> {
     Some(match old {
         toml::Value::Integer(_) => toml::Value::Integer(text.replace('_', "").parse().ok()?),

@@ -68,7 +68,7 @@ pub struct Simulated {
     pub cycles: u64,
     /// Instructions committed.
     pub instructions: u64,
-    /// Cycles per packet, without the first packets; `None` if there are no packets.
+    /// Cycles per packet, not including the first packets; `None` if there are no packets.
     pub cycles_per_packet: Option<f64>,
     /// Every counter.
     pub counters: Vec<(String, u64)>,
@@ -93,13 +93,13 @@ impl Default for Task {
     }
 }
 
-/// The settings of a task that apply to the workload only.
+/// The settings of a task that apply only to the workload.
 const WORKLOAD_SETTINGS: [&str; 6] =
     ["packets", "payload_bytes", "work", "buffer_bytes", "warm_packets", "copying"];
 
 impl Task {
-    /// Runs it; `None` if `stop` was set before its end, which is checked some ten times per
-    /// second. The result is deterministic, except for [`Simulated::seconds`].
+    /// Runs it; `None` if `stop` was set before the end of the run. The run checks `stop` some
+    /// ten times per second. The result is deterministic, except for [`Simulated::seconds`].
     ///
     /// # Errors
     /// The machine is impossible, or the program fails or does something invalid.
@@ -160,10 +160,11 @@ impl Task {
         self.program == RECEIVE
     }
 
-    /// Changes one setting: a field of the task by its name, or one of the machine by its path.
+    /// Changes one setting: a field of the task by its name, or a setting of the machine by its
+    /// path.
     ///
     /// # Errors
-    /// No setting has this name, or the value is not of its kind.
+    /// No setting has this name, or the value does not have its type.
     pub fn set(&mut self, setting: &Setting) -> Result<(), Error> {
         let failed = |reason: String| Error::SimSetting {
             setting: format!("{}={}", setting.name, setting.value),
@@ -253,7 +254,7 @@ impl Task {
         Ok(())
     }
 
-    /// A name that identifies this task: a digest of everything that decides its outcome.
+    /// A name that identifies this task: a digest of all inputs that decide its outcome.
     #[must_use]
     pub fn digest(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();

@@ -9,7 +9,7 @@ use haul_model::pcie::{
 };
 
 /// Packets of each case: fewer if the code is not optimised. The number is a multiple of the
-/// numbers that devices write at once, so that nothing waits at the end.
+/// numbers that devices write at once, so that no device holds packets at the end.
 const PACKETS: u64 = if cfg!(debug_assertions) { 9_600 } else { 10_000_000 };
 /// The step between rates, in millions per second, from 1 to 16. The step is larger for a
 /// driver's option, which does not change the order of the batches, and if the code is not
@@ -81,7 +81,8 @@ impl Played {
         }
     }
 
-    /// A poll, which may be empty: vector functions check before they look for packets.
+    /// A poll, which may be empty. Vector functions decide about the doorbell before they check
+    /// for packets.
     fn poll(&mut self, packets: u32) {
         let (before, after) = (self.held, self.held + packets);
         let rings = match self.rule {
@@ -144,7 +145,7 @@ fn run(setup: &Setup, rate: f64, pool: &mut Pool) -> Ran {
     Ran { counts, played, batches }
 }
 
-/// The terms, for as many seconds as there are packets.
+/// The terms, for a time of as many seconds as there are packets.
 fn estimated(setup: &Setup, batches: &Histogram) -> Vec<Transaction> {
     let rate = Rate::new(PACKETS as f64).unwrap();
     let workload = Workload::forwarding(rate, Packets::of_one(SIZE).unwrap(), batches.clone());

@@ -205,8 +205,8 @@ fn direction_has_same_name_everywhere() {
     }
 }
 
-/// An E810 card in that tree. The card's port has received 32,000 packets of 64 B in bursts of
-/// 32, and the counters report this many words of inbound writes.
+/// An E810 card in the recorded tree. The card's port has received 32,000 packets of 64 B in
+/// bursts of 32, and the counters report this many words of inbound writes.
 fn watched(inbound_write_words: u64) -> (Vec<String>, Vec<haul_model::Record>) {
     let (_folder, tree) = tree(&emerald_rapids());
     let parts = 0xff_u64 << 36 | 0x7 << 48;

@@ -12,8 +12,8 @@ use crate::heap::protocol::Start;
 
 const MIB: usize = 1 << 20;
 
-/// The ratio of DPDK's memory to the payload: a 4 KiB block aligned to 4 KiB takes twice its size
-/// in DPDK, and its start takes memory as well.
+/// The ratio of DPDK's memory to the payload: a 4 KiB block aligned to 4 KiB uses twice its size
+/// in DPDK, and the start of DPDK uses memory as well.
 const MEMORY_FACTOR: usize = 3;
 const MEMORY_MORE_MIB: usize = 128;
 
@@ -43,8 +43,8 @@ impl Dpdk {
         let is_huge = start.pool && has_huge_pages(memory_mib);
         initialise(library, memory_mib, is_huge, start.cpus.first().copied().unwrap_or(0))?;
         Ok(Self {
-            // SAFETY: rte_malloc.h of every release since 1.0 declares these functions like this,
-            // and a function's address is as large as a data pointer (POSIX).
+            // SAFETY: rte_malloc.h of every release since 1.0 declares these functions with these
+            // types, and a function's address is as large as a data pointer (POSIX).
             malloc: unsafe {
                 std::mem::transmute::<*mut c_void, Malloc>(address(library, c"rte_malloc")?)
             },

@@ -1,4 +1,4 @@
-//! haul's own heap, called as by a Rust program.
+//! haul's own heap, called in the same way as by a Rust program.
 
 use std::ptr::NonNull;
 use std::thread;
@@ -20,7 +20,7 @@ pub(in crate::heap) struct Haul {
 }
 
 impl Haul {
-    /// A heap with the settings of the start, on the best available pages.
+    /// A heap with the settings of the start message, on the best available pages.
     ///
     /// # Errors
     /// The heap cannot be built.

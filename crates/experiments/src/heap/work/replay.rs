@@ -19,7 +19,7 @@ use crate::heap::allocator::Allocator;
 use crate::heap::protocol::Shape;
 use crate::heap::script::{self, Step};
 
-/// The number of checks for another thread's step before a thread yields.
+/// The number of times that a thread checks for another thread's step before it yields.
 const SPINS: u32 = 64;
 
 /// All steps, and their blocks.
@@ -27,7 +27,7 @@ pub(super) struct Script {
     steps: Fixed<Step>,
     /// Indices of the steps of each thread, in ascending order, one thread after the other.
     by_thread: Fixed<u32>,
-    /// The beginning of each thread's indices, and the end of the last thread's.
+    /// The beginning of each thread's indices, and the end of the last thread's indices.
     begins: Vec<usize>,
     places: Fixed<Place>,
     /// Whether a thread gave up, so that the other threads must not wait for it.

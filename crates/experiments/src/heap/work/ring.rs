@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use haul_measure::sys;
 
-/// The largest number of blocks in the ring: enough that two threads rarely wait, and few enough
-/// that they seldom stay in a cache of 64 blocks per class.
+/// The largest number of blocks in the ring: large enough that the two threads rarely wait, and
+/// larger than a heap's cache of 64 blocks per class, so that this cache can seldom hold all of
+/// them.
 const PLACES: usize = 256;
 
-/// The number of checks before a side yields.
+/// The number of times that a thread checks the ring before it yields.
 const SPINS: u32 = 64;
 
 /// A bounded queue of blocks. One thread puts blocks in, and another thread takes them out.
@@ -63,7 +64,7 @@ impl Ring {
         NonNull::new(block)
     }
 
-    /// Informs the consumer that no more blocks come.
+    /// Informs the consumer that there will be no more blocks.
     pub(super) fn give_up(&self) {
         self.broken.store(true, Ordering::Release);
     }

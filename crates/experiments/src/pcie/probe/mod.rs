@@ -19,7 +19,7 @@ use bursts::BATCH_MAX;
 
 pub use bursts::Bursts;
 
-/// More queues than any program has, of both directions.
+/// A larger number of queues than any program has, in both directions together.
 const QUEUES_MAX: usize = 1 << 16;
 /// Pages of one answer: 513 sizes, 100 on each.
 const PAGES_MAX: usize = 16;
@@ -43,7 +43,7 @@ impl Queue {
     }
 }
 
-/// By port and number; a queue that receives comes before one that sends.
+/// By port and number; a queue that receives comes before a queue that sends.
 impl Ord for Queue {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let place = |queue: &Self| (queue.port, queue.queue, !queue.receives);
@@ -64,7 +64,7 @@ pub struct Port {
     pub name: String,
     /// `net_ice`.
     pub driver: String,
-    /// The driver's name of its receive function: `Vector AVX2`; empty if the driver does not
+    /// The driver's name for its receive function: `Vector AVX2`; empty if the driver does not
     /// report it.
     pub rx_mode: String,
     /// The properties of haul's modelled NIC, by the option names of `haul pcie watch`: `nic`,
@@ -72,7 +72,8 @@ pub struct Port {
     pub modelled: BTreeMap<String, String>,
 }
 
-/// Attaches the probe to every further queue. Returns the number of attached queues.
+/// Attaches the probe to every queue to which it is not attached yet. Returns the number of
+/// attached queues.
 ///
 /// # Errors
 /// [`Error::NoProbe`] if the program was started without the probe, [`Error::Probe`] if the probe
@@ -132,8 +133,8 @@ fn queue_of(text: &str) -> Option<Queue> {
     words.next().is_none().then_some(Queue { port, queue, receives })
 }
 
-/// The counters of a queue, all of one moment; `None` if the probe is not attached to the queue
-/// any more.
+/// The counters of a queue, all read at one moment; `None` if the probe is not attached to the
+/// queue any more.
 ///
 /// # Errors
 /// [`Error::Probe`] if the answer is invalid, and errors of telemetry.
@@ -175,7 +176,8 @@ fn read_batches(page: &Value, batches: &mut BTreeMap<u32, u64>) -> Result<(), Er
     let numbers = numbers.filter(|numbers| numbers.len() % 2 == 0).ok_or_else(wrong)?;
     for pair in numbers.chunks(2) {
         let size = u32::try_from(pair[0]).ok().filter(|size| u64::from(*size) <= BATCH_MAX);
-        // A queue needs ten years to count 2^48 of one size, and sums of such counts stay exact.
+        // A queue needs ten years to count 2^48 bursts of one size, and sums of such counts stay
+        // exact.
         if pair[1] > 1 << 48 || batches.insert(size.ok_or_else(wrong)?, pair[1]).is_some() {
             return Err(wrong());
         }

@@ -9,7 +9,7 @@ use haul_model::pcie::{Direction, Way};
 pub enum Quantity {
     /// Bytes of data of one kind of transaction.
     Traffic(&'static str),
-    /// Bytes of data in one direction, whichever side requested them.
+    /// Bytes of data in one direction, independent of the side that requested them.
     Payload(&'static str),
     /// Packets.
     Packets(String),
@@ -30,7 +30,7 @@ pub struct Count {
     /// share.
     pub value: f64,
     /// The size of the counter's unit, for counters that count larger pieces. The value divided
-    /// by it is the counter, which may wrap.
+    /// by this size is the value of the counter, which may wrap.
     pub unit: f64,
 }
 
@@ -106,7 +106,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// The error for a counter that cannot be opened, from the system's error.
+    /// Turns the system's error into the error for a counter that cannot be opened.
     pub(super) fn opening(what: &str, reason: io::Error) -> Self {
         let what = what.to_owned();
         match reason.kind() {
@@ -117,7 +117,7 @@ impl SourceError {
 }
 
 impl Quantity {
-    /// The traffic of a direction.
+    /// The bytes of the traffic in one direction.
     #[must_use]
     pub fn of(direction: Direction) -> Self {
         Self::Traffic(direction.name())
@@ -141,7 +141,7 @@ impl Quantity {
         }
     }
 
-    /// The unit of its rate.
+    /// The unit of the quantity's rate.
     #[must_use]
     pub fn rate_unit(&self) -> &'static str {
         match self {

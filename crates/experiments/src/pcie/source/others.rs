@@ -74,7 +74,7 @@ const ROWS: [Row; 2] = [
     },
 ];
 
-/// A unit of `ROWS`, opened.
+/// An opened unit of `ROWS`.
 pub struct Other {
     row: &'static Row,
     about: About,
@@ -82,10 +82,10 @@ pub struct Other {
 }
 
 impl Other {
-    /// Opens the counters of this machine; `None` if it has no such unit.
+    /// Opens the counters of this machine; `None` if the machine has no such unit.
     ///
     /// # Errors
-    /// The unit exists, but is forbidden, refused or not understood.
+    /// The unit exists, but the access is forbidden or refused, or haul does not know its form.
     pub fn open(
         tree: &Tree,
         counters: &dyn Counters,

@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::experiment::{Experiment, SMALL};
 
-/// The share of each rate's time before counting begins.
+/// The share of the time of each rate that passes before counting begins.
 const WARM_UP: f64 = 0.1;
 /// The number of polls between two checks of the clock and of the stop flag.
 const POLLS_BETWEEN: u32 = 256;
@@ -48,7 +48,7 @@ pub struct Sweep {
     pub work: Duration,
     /// The clock that decides when packets arrive.
     pub time: Time,
-    /// The measured time of each rate. With a modelled core, it is modelled time.
+    /// The measured time of each rate. With a modelled core, this is modelled time.
     pub each: Duration,
 }
 
@@ -119,7 +119,7 @@ impl Sweep {
     /// Checks the NIC and every rate, so that no rate runs if the NIC or any rate cannot exist.
     ///
     /// # Errors
-    /// The NIC or a rate cannot exist; the error names the first such one.
+    /// The NIC or a rate cannot exist. The error names the first one that cannot.
     pub fn check(&self) -> Result<(), Error> {
         // The checks that apply to any rate come first: a group that fits is small.
         self.rates.iter().try_for_each(|rate| {

@@ -1,4 +1,4 @@
-//! From cycles to the paper's figures.
+//! Computes the paper's figures from cycles.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Kind, Record};

@@ -1,14 +1,14 @@
 //! The paper's experiment: 48 machines, Table 2, Figures 6 to 8, and the error of each figure.
 //!
 //! The experiment runs twice: with the machine as the paper describes it, and with one knob
-//! (compute per packet) set such that BASE's in-order copy shares are those of the paper. The
+//! (compute per packet), whose value gives BASE's in-order copy shares the paper's values. The
 //! knob depends on no other figure. If the knob is zero, the second run would be equal to the
 //! first, and is left out.
 //!
 //! From the bottom up:
 //!
 //! - `point`: the paper's machines, and the results of their runs;
-//! - `derive`: from cycles to the paper's figures;
+//! - `derive`: computes the paper's figures from cycles;
 //! - `tiers`: the tiers that a reproduction must reach.
 
 mod derive;
@@ -47,7 +47,7 @@ pub struct Reproduce {
     pub packets_calibrated: u64,
     /// The number of runs at the same time.
     pub threads: usize,
-    /// The workload's program, instead of the one that is part of haul.
+    /// The workload's program, instead of the program that is part of haul.
     pub program: Option<std::path::PathBuf>,
 }
 
@@ -118,8 +118,8 @@ impl Experiment for Reproduce {
     }
 }
 
-/// The iterations of the knob's loop for which BASE's copy shares, in order, are nearest to the
-/// paper's.
+/// The number of iterations of the knob's loop for which BASE's in-order copy shares are nearest
+/// to the paper's.
 fn calibrate(
     plan: &Reproduce,
     image: &Image,
@@ -191,7 +191,7 @@ fn run(
             }
         }
     });
-    // The runs that had ended when the run was stopped or another one failed.
+    // The runs that had ended when the experiment was stopped or another run failed.
     ended.into_iter().for_each(|(index, simulated)| keep(index, simulated, context));
     failure.map_or(Ok(()), Err)
 }

@@ -38,7 +38,7 @@ pub struct Point {
     pub mode: Mode,
     /// Whether the processor issues in order.
     pub in_order: bool,
-    /// Whether anything may overlap with a copy.
+    /// Whether other instructions may overlap with a copy.
     pub overlap: bool,
     /// Memory channels: one has 3.2 GB/s.
     pub channels: u32,
@@ -79,7 +79,7 @@ pub(super) fn all(work: u64) -> Vec<Point> {
         points.push(Point { latency_ns: 95, ..usual.clone() });
         points.push(Point { latency_ns: 110, ..usual });
     }
-    // The longest runs are first, so that no thread runs one of them alone at the end.
+    // The longest runs are first, so that no long run remains alone on one thread at the end.
     points.sort_by_key(|point| std::cmp::Reverse((point.mode == Mode::Base, point.payload_bytes)));
     points
 }
@@ -96,7 +96,8 @@ pub(super) fn base_in_order(work: u64) -> Vec<Point> {
         .collect()
 }
 
-/// The additional time of a line on one channel of DDR2-400, compared with two in lockstep.
+/// The additional time of a line on one channel of DDR2-400, compared with two channels in
+/// lockstep.
 const LINE_ON_ONE_CHANNEL_NS: u64 = 10;
 
 impl Point {
@@ -182,7 +183,8 @@ pub(super) struct Results {
     runs: Vec<(Point, Simulated)>,
 }
 
-/// BASE's cycles per packet in order as a line over the payload: `fixed + per_byte * payload`.
+/// BASE's in-order cycles per packet as a linear function of the payload: `fixed + per_byte *
+/// payload`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BaseLine {
     pub(super) fixed: f64,
@@ -207,8 +209,8 @@ impl Results {
         self.runs.iter().rev().find(|(point, _)| is(point))?.1.cycles_per_packet
     }
 
-    /// Cycles per packet of a row of Table 2, or of the same machine without overlap, for the
-    /// knob's last setting.
+    /// Cycles per packet of a row of Table 2, or of the same machine without overlap, with the
+    /// last setting of the knob.
     pub(super) fn row(
         &self,
         payload_bytes: u64,

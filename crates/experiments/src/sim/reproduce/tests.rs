@@ -1,5 +1,5 @@
-//! From cycles to cells, mean error and tiers, shown by hand-made runs with the paper's figures,
-//! and by the committed record.
+//! Tests how cells, mean error and tiers follow from cycles, with hand-made runs that have the
+//! paper's figures, and with the committed record.
 
 use std::path::Path;
 

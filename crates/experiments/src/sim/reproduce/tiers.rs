@@ -25,7 +25,7 @@ struct Check {
     value: f64,
 }
 
-/// Emits a record for every check and one for each tier: 1 passes, 0 fails.
+/// Emits a record for every check and a record for each tier: 1 passes, 0 fails.
 pub(super) fn emit(calibration: Calibration, results: &Results, context: &mut Context<'_>) {
     let mut checks = orderings(results);
     checks.extend(table_2(results));

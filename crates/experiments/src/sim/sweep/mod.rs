@@ -3,7 +3,7 @@
 //! A plan is JSON Lines: a header, then one task per line, each with a digest. The digest covers
 //! the task, the parameters of its records, the program's bytes, and the version of haul that
 //! wrote the plan. A task's record file is in the folder `PLAN.d`, named by index and digest, and
-//! is written in one step. If a task is killed halfway, done twice, or done by two workers at
+//! is written in one step. If a task is killed halfway, runs twice, or runs on two workers at
 //! once, the file is whole or absent. A plan that is written again for another program or
 //! simulator has other digests, so that old records are not mistaken for its results.
 
@@ -29,7 +29,7 @@ pub use range::Range;
 /// The `plan` of every header that this version of haul writes.
 const SCHEMA: &str = "haul.sim.plan/2";
 
-/// The largest number of tasks per plan. A larger number is a mistake in a range.
+/// The largest number of tasks per plan. A larger number indicates a mistake in a range.
 pub const TASKS_MAX: usize = 1_000_000;
 
 /// The largest plan that is read, in bytes.
@@ -176,7 +176,8 @@ impl Plan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// It cannot be read, is incomplete, or has a line that was changed; the error names the line.
+    /// The plan cannot be read, is incomplete, or has a line that was changed; the error names
+    /// the line.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed = |reason: String| Error::Plan { path: path.into(), reason };
         Self::parse(path, &program::text(path, PLAN_BYTES_MAX).map_err(failed)?)
@@ -226,8 +227,8 @@ impl Plan {
     /// Runs a task, unless its record file exists and is whole, or `stop` is set in the meantime.
     ///
     /// # Errors
-    /// There is no such task, the program is not the plan's, the run fails, or the record cannot be
-    /// written.
+    /// There is no such task, the program is not the program of the plan, the run fails, or the
+    /// record cannot be written.
     pub fn run(&self, index: usize, stop: &AtomicBool) -> Result<Completion, Error> {
         let entry = self.entries.get(index).ok_or_else(|| {
             self.failed(format!("there is no task {index}; it has 0 to {}", self.len().max(1) - 1))
@@ -265,7 +266,7 @@ impl Plan {
     /// fails, the other tasks still run.
     ///
     /// # Errors
-    /// The first failure; the records of completed tasks are kept.
+    /// The error is that of the first failed task; the records of completed tasks are kept.
     pub fn run_all(&self, threads: usize, context: &mut Context<'_>) -> Result<(), Error> {
         let indices: Vec<usize> = (0..self.len()).collect();
         let (began, mut done, mut failure) = (Instant::now(), 0_u32, None);
@@ -315,7 +316,7 @@ impl Plan {
     /// A task's records, if its file is whole.
     fn record(&self, entry: &Entry) -> Result<Vec<Record>, String> {
         let path = self.record_path(entry);
-        // If its existence cannot be checked, reading it reports the reason.
+        // If the file's existence cannot be checked, reading the file reports the reason.
         if !path.try_exists().unwrap_or(true) {
             return Err("not done".into());
         }
@@ -348,7 +349,7 @@ impl Plan {
     }
 }
 
-/// A line as an entry whose digest is right.
+/// Reads a line as an entry, and checks the entry's digest.
 fn entry_of(text: &str, place: usize, origin: &Origin) -> Result<Entry, String> {
     let entry: Entry = serde_json::from_str(text)
         .map_err(|error| format!("line {} is not a task: {error}; write it again", place + 1))?;

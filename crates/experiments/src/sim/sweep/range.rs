@@ -1,4 +1,4 @@
-//! The varied parameters of a plan: a parameter by its name, with its values as a list or as a
+//! The varied parameters of a plan: the name of a parameter, with its values as a list or as a
 //! range.
 
 use super::TASKS_MAX;
