@@ -19,7 +19,7 @@ fn main() {
     fill(&mut target[..4096], 0);
     assert!(target[..4096].iter().all(|byte| *byte == 0));
 
-    // No thread reads the target soon, so it need not enter the caches.
+    // No thread reads the target soon, so the copy need not put it into the caches.
     Hint::Streamed.copy(&mut target, &source);
     assert_eq!(target, source);
     println!("copied and filled");

@@ -185,8 +185,8 @@ fn bandwidth_is_measured_for_every_operation() {
             assert_eq!(found[0].subject, first);
             for record in &found {
                 assert_eq!((record.metric.as_str(), record.unit.as_str()), ("throughput", "GB/s"));
-                // Between a kilobyte and ten terabytes per second, which shows that the unit is
-                // right.
+                // The throughput must be between a kilobyte and ten terabytes per second, which
+                // shows that the unit is right.
                 assert!(record.samples.iter().all(|&rate| (1e-6..1e4).contains(&rate)));
             }
         }
@@ -233,8 +233,8 @@ fn tune_trains_and_decides() {
     let of = |phase: &str| {
         found.iter().filter(|record| record.parameters["phase"] == phase).collect::<Vec<_>>()
     };
-    // Default, registers, string, string alike, stream and paged at four sizes, with two readers;
-    // memset has neither paged nor alike.
+    // The methods of a copy are default, registers, string, string alike, stream and paged, at
+    // four sizes with two readers. memset has neither paged nor alike.
     assert_eq!(of("train").len(), 2 * (4 * 6 + 4 * 4));
     for record in of("train").iter().chain(&of("choose")) {
         assert_eq!(record.comparison.as_ref().unwrap().baseline, "default");

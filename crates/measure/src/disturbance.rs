@@ -8,7 +8,7 @@ use haul_machine::sys::Sys;
 use crate::clock::Clock;
 use crate::statistics;
 
-/// A change of the clock rate within a run is reported above this many percent.
+/// A change of the clock rate within a run is reported if it is larger than this, in percent.
 const DRIFT_PERCENT_REPORTED: f64 = 3.0;
 
 /// Context switches are reported if they hit more than this share of all rounds, in percent.
@@ -25,7 +25,7 @@ pub enum Disturbance {
     },
     /// Other processes ran on the measurement's CPUs.
     ContextSwitches {
-        /// The number of rounds in which they ran.
+        /// The number of rounds in which other processes ran.
         rounds_hit: usize,
         /// The number of all rounds.
         rounds: usize,
@@ -111,8 +111,8 @@ impl Watch {
         Self { machine, start, spins_ns: Vec::new() }
     }
 
-    /// Times a fixed chain of dependent multiplications of some microseconds, whose time depends on
-    /// the clock rate alone.
+    /// Measures the time of a fixed chain of dependent multiplications. The chain takes some
+    /// microseconds, and its time depends only on the clock rate.
     pub fn tick(&mut self, clock: &Clock) {
         let start = clock.now();
         black_box(chain(black_box(3)));
@@ -146,7 +146,7 @@ impl Watch {
     }
 }
 
-/// The disturbance through context switches, if these hit enough rounds to be reported.
+/// The disturbance through context switches, if they hit so many rounds that it must be reported.
 #[must_use]
 pub fn switches(rounds_hit: usize, rounds: usize, discarded: bool) -> Option<Disturbance> {
     let percent = 100.0 * rounds_hit as f64 / rounds.max(1) as f64;

@@ -12,9 +12,9 @@ pub struct Sample {
     pub end: u64,
     /// Nanoseconds between the two.
     pub ns: f64,
-    /// The kernel's counters of the thread before it.
+    /// The kernel's counters of the thread before the work.
     pub before: Usage,
-    /// The kernel's counters of the thread after it.
+    /// The kernel's counters of the thread after the work.
     pub after: Usage,
 }
 

@@ -22,9 +22,9 @@ const STACK_BYTES: usize = 256 << 10;
 static INPUT: AtomicI32 = AtomicI32::new(-1);
 
 /// Calls `notify` with the number of each of [`ENDING`] that arrives from now on, on a thread
-/// that lasts as long as the process. A process may call this function only once. A SIGHUP that
-/// is ignored stays ignored, as `nohup` requires. A child process has the kernel's default
-/// handling.
+/// that lasts as long as the process. A process may call this function only once. If SIGHUP is
+/// ignored at the call, it stays ignored, as `nohup` requires. A child process has the kernel's
+/// default handling.
 ///
 /// # Errors
 /// The system cannot provide a pipe, a thread or a handler.
@@ -72,8 +72,8 @@ extern "C" fn on_signal(signal: i32) {
     // SAFETY: errno is this thread's own, as long as it lives.
     let before = unsafe { errno.read() };
     let number = signal as u8;
-    // SAFETY: one byte of this frame. A full pipe refuses the byte, but then enough numbers are
-    // on the way.
+    // SAFETY: one byte of this frame. A full pipe refuses the byte, but in this case the thread
+    // already has enough numbers to read.
     let _ = unsafe { libc::write(INPUT.load(Ordering::Acquire), (&raw const number).cast(), 1) };
     // SAFETY: as above.
     unsafe { errno.write(before) };

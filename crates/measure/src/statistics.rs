@@ -26,8 +26,8 @@ impl Interval {
         (self.high - self.low) / 2.0
     }
 
-    /// The distance of the interval's farther end from 1: the noise floor, if this is a ratio of
-    /// equals.
+    /// The distance from 1 to the farther end of the interval. For the ratio of equal subjects,
+    /// this is the noise floor.
     #[must_use]
     pub fn distance_from_one(&self) -> f64 {
         (self.low - 1.0).abs().max((self.high - 1.0).abs())
@@ -84,7 +84,7 @@ mod tests {
         assert!((interval.half_width() / half - 1.0).abs() < 0.1);
     }
 
-    /// Over many experiments the interval contains the true median in about 95% of cases.
+    /// In many experiments, the interval contains the true median in about 95% of cases.
     #[test]
     fn interval_covers_true_median() {
         let mut random = Random::new(5);

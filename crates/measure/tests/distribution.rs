@@ -60,8 +60,8 @@ fn invalid_contents_are_rejected_with_their_fault() {
     assert!(Distribution::find(written(&folder, "0.5,0.4999").to_str().unwrap()).is_ok());
 }
 
-/// A file that is truncated anywhere in its first nine tenths is rejected, and so is one truncated
-/// inside a number with an exponent.
+/// A file that is truncated anywhere in its first nine tenths is rejected. A file that is
+/// truncated inside a number with an exponent is rejected too.
 #[test]
 fn truncated_file_is_rejected() {
     let folder = tempfile::tempdir().unwrap();

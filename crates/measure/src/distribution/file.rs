@@ -15,7 +15,7 @@ use crate::error::{DistributionFault, Error};
 /// double needs.
 pub const FILE_MAX_BYTES: u64 = 24 << 20;
 
-/// Characters of a malformed entry that an error shows.
+/// The number of characters of a malformed entry that an error shows.
 const SHOWN_CHARACTERS: usize = 24;
 
 /// Reads a distribution. The distribution's name is the file's name without folder and extension.
@@ -97,8 +97,8 @@ fn contents(path: &Path) -> Result<Vec<u8>, DistributionFault> {
     bounded(file)
 }
 
-/// Reads up to the limit, because the file may grow, or report a wrong length as files in `/proc`
-/// do.
+/// Reads up to the limit, because the file may grow, or report a wrong length, like files in
+/// `/proc`.
 fn bounded(file: File) -> Result<Vec<u8>, DistributionFault> {
     let mut bytes = Vec::new();
     file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;

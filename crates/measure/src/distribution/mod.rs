@@ -21,8 +21,8 @@ use crate::random::Random;
 /// The largest size that a distribution may hold, in bytes.
 pub const SIZE_MAX_BYTES: usize = 1 << 20;
 
-/// The accepted distance of the probabilities' sum from 1: ten times the distance of the known
-/// files (sums of 4,096 entries of eight digits, up to 9e-7 from 1). The distance is small
+/// The accepted distance of the probabilities' sum from 1: ten times the largest distance of a
+/// known file (sums of 4,096 entries of eight digits, up to 9e-7 from 1). The distance is small
 /// because a truncated file loses few calls but many bytes: the last half of `service` is 0.1% of
 /// its calls and 69% of its bytes.
 pub const SUM_TOLERANCE: f64 = 1e-5;
@@ -55,8 +55,8 @@ impl Distribution {
             return Ok(found);
         }
         let path = Path::new(name_or_path);
-        // If the path's existence cannot be determined (a link to itself, for example), reading it
-        // reports why.
+        // If the path's existence cannot be determined (a link to itself, for example), reading
+        // the file reports the reason.
         let is_absent = !path.try_exists().unwrap_or(true);
         if is_absent && !name_or_path.contains(std::path::MAIN_SEPARATOR) {
             let known = built_in::names().collect::<Vec<_>>().join(", ");
@@ -118,8 +118,8 @@ impl Distribution {
         &self.name
     }
 
-    /// The path of its file, as given; `None` for a built-in distribution or one created from
-    /// numbers, whatever its name.
+    /// The path of its file, as given; `None` for a built-in distribution, or a distribution
+    /// created from numbers, independent of its name.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
@@ -216,7 +216,7 @@ fn alias_table(shares: &[(usize, f64)]) -> Vec<(f64, u32)> {
 /// The misalignment of the addresses of calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alignment {
-    /// The share of odd addresses, which are aligned only to a byte.
+    /// The share of addresses that are aligned only to a byte.
     pub odd_share: f64,
 }
 

@@ -1,9 +1,9 @@
 //! How much slower a subject is than the best of the others, without the bias of selection.
 //!
 //! The least of many measured medians is by chance below its true value: of twelve equal
-//! subjects, with 5% of noise in a round and 21 rounds, one appears 2.4% faster than it is, as a
-//! test here shows. The best subject is therefore chosen on one half of the rounds and compared
-//! on the other half:
+//! subjects, with 5% of noise in a round and 21 rounds, the apparently best one seems 2.4% faster
+//! than it is, as a test here shows. The best subject is therefore chosen on one half of the
+//! rounds and compared on the other half:
 //!
 //! ```text
 //! halves    the even rounds and the odd rounds: a drift affects both
@@ -29,8 +29,8 @@ pub struct OverBest {
     /// The best subject on the even rounds and on the odd rounds; the same subject twice if one
     /// is clearly the best.
     pub best: [usize; 2],
-    /// The ratio of the subject to the best that the other half chose: the median over all rounds
-    /// with its 95% interval. Below 1 if the subject is the best.
+    /// The ratio of the subject to the best subject that the other half of the rounds chose: the
+    /// median over all rounds with its 95% interval. Below 1 if the subject is the best.
     pub ratio: Interval,
 }
 

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// sample would use the time of the other subjects.
 const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
 
-/// The intended length of a sample as a multiple of the limit below which it is refused.
+/// The intended length of a sample as a multiple of the limit below which a sample is refused.
 const ABOVE_REFUSAL: f64 = 2.0;
 
 impl Run<'_> {
@@ -40,7 +40,7 @@ impl Run<'_> {
         for entrant in 0..last {
             self.confirm(entrant, limit_ns)?;
         }
-        // The baseline's second entry has the same iterations as its first.
+        // The second entrant of the baseline has the same iterations as the first.
         self.iterations[last] = self.iterations[self.baseline];
         Ok(true)
     }
@@ -72,9 +72,9 @@ impl Run<'_> {
         }
     }
 
-    /// Takes one sample as the run does, to check its length and measure the subject's peak memory.
-    /// A subject that has become faster since its calibration gets more iterations, up to the
-    /// sampling's limit.
+    /// Takes one sample in the same way as the run, to check its length and measure the subject's
+    /// peak memory. A subject that has become faster since its calibration gets more iterations,
+    /// up to the sampling's limit.
     fn confirm(&mut self, entrant: usize, limit_ns: f64) -> Result<(), Error> {
         let machine = Sys::new();
         loop {

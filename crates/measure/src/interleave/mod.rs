@@ -44,7 +44,7 @@ use crate::sys;
 /// A sample lasts at least this many times the timer's precision.
 pub const PRECISION_MULTIPLE: f64 = 1000.0;
 
-/// The length of the untimed part before a sample: the length of the sample divided by this. This
+/// The untimed part before a sample has the length of the sample divided by this number. This
 /// part warms up the subject's code and the predictors.
 pub const LEAD_IN_DIVISOR: u64 = 8;
 
@@ -60,9 +60,9 @@ pub trait Subject: Sync {
     /// call.
     fn run(&self, thread: usize, iterations: u64);
 
-    /// Called untimed before each sample of `iterations`, with the round's number, which is the
-    /// same for all subjects of a round. This call warms up caches and predictors; the default
-    /// runs an eighth of the sample.
+    /// Called before each sample of `iterations`, outside of the timed part. The number of the
+    /// round is the same for all subjects of the round. This call warms up caches and predictors;
+    /// the default runs an eighth of the sample.
     fn prepare(&self, thread: usize, round: u64, iterations: u64) {
         let _ = round;
         if iterations >= LEAD_IN_DIVISOR {
@@ -78,11 +78,12 @@ pub struct Sampling {
     pub sample: Duration,
     /// The budget of the run, calibration included.
     pub budget: Duration,
-    /// Rounds that are measured even beyond the budget.
+    /// The number of rounds that are measured even if the budget is exceeded.
     pub rounds_min: usize,
-    /// Rounds after which the run ends in any case.
+    /// The number of rounds after which the run ends in any case.
     pub rounds_max: usize,
-    /// A sample's iterations are a multiple of this: of whole lists of operations, for example.
+    /// A sample's iterations are a multiple of this: of the operations of a whole list, for
+    /// example.
     pub iterations_multiple: u64,
     /// The most iterations of a sample, for operations that consume something such as memory.
     pub iterations_max: u64,
@@ -118,8 +119,8 @@ impl Default for Sampling {
 
 /// The caller's control of a run.
 pub struct Control<'a> {
-    /// Set to end the run after its current sample, with the rounds measured so far (on Ctrl-C, for
-    /// example).
+    /// If this flag is set (on Ctrl-C, for example), the run ends after its current sample, with
+    /// the rounds measured so far.
     pub stop: &'a AtomicBool,
     /// Called between rounds, at most 20 times a second.
     pub progress: &'a mut dyn FnMut(Progress),
@@ -138,7 +139,7 @@ pub struct Outcome {
     pub floor: Option<f64>,
     /// The number of rounds in the figures.
     pub rounds: usize,
-    /// Rounds left out because another process ran in them.
+    /// The number of rounds that were left out because another process ran in them.
     pub rounds_discarded: usize,
     /// Whether the caller stopped the run.
     pub stopped: bool,
@@ -153,7 +154,7 @@ pub struct SubjectOutcome {
     pub name: String,
     /// Nanoseconds per operation, one sample per round; the mean over threads.
     pub samples_ns: Vec<f64>,
-    /// The operations of a sample on each thread.
+    /// The number of operations of a sample on each thread.
     pub iterations: u64,
     /// The comparison with the baseline (for the baseline: with its second series). `None` without
     /// a round.
@@ -170,7 +171,8 @@ struct Command {
     round: u64,
 }
 
-/// The state of a run. The entrants are the subjects, and the baseline a second time as the last.
+/// The state of a run. The entrants are the subjects and, as the last entrant, the baseline a
+/// second time.
 struct Run<'a> {
     names: Vec<String>,
     baseline: usize,
@@ -183,9 +185,9 @@ struct Run<'a> {
     started: Instant,
 }
 
-/// Measures the subjects against `subjects[baseline]`, interleaved. Takes the sampling's budget, or
-/// the time of `rounds_min` rounds if that is longer, on `sampling.threads` threads, the calling
-/// one included.
+/// Measures the subjects against `subjects[baseline]`, interleaved. Takes the sampling's budget,
+/// or the time of `rounds_min` rounds if that is longer, on `sampling.threads` threads, including
+/// the calling thread.
 ///
 /// # Errors
 /// The sampling has no subject, thread or round; a subject panics; a sample remains too short for

@@ -1,4 +1,4 @@
-//! Measures subjects of known cost: the run must find it.
+//! Measures subjects of known cost: the run must find this cost.
 //!
 //! Other work shares the machine. Each claim about time must therefore hold in one of several
 //! runs, with room for noise. An incorrect implementation fails in all of them.

@@ -30,11 +30,12 @@ impl Default for Caches {
 }
 
 impl Caches {
-    /// Creates cache sizes from those that a machine reports, nearest first
-    /// (`Machine::caches_bytes`). Missing or implausible values are replaced: levels always grow,
-    /// L1 is within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC at most [`LAST_CACHE_SHARE_BYTES`], as
-    /// for copies. The limits also bound the memory and the time of the level "cold": on an idle
-    /// machine with a larger cache, some of its data is in L3.
+    /// Creates cache sizes from the sizes that a machine reports, nearest cache first
+    /// (`Machine::caches_bytes`). Missing or implausible values are replaced: each level is
+    /// larger than the previous one, L1 is within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC at most
+    /// [`LAST_CACHE_SHARE_BYTES`], as for copies. The limits also bound the memory and the time
+    /// of the level "cold": on an idle machine with a larger cache, some of the level's data is
+    /// in L3.
     #[must_use]
     pub fn from_sizes(sizes_bytes: &[u64]) -> Self {
         let default = Self::default();
@@ -49,7 +50,7 @@ impl Caches {
         Self { l1_bytes, l2_bytes, llc_bytes }
     }
 
-    /// The source half of L1, L2, LLC and cold, in bytes.
+    /// The size of the source half at the levels L1, L2, LLC and cold, in bytes.
     pub(super) fn halves_bytes(&self) -> [usize; 4] {
         let l2 = (self.l2_bytes / 4).max(self.l1_bytes);
         let llc = (self.llc_bytes / 2).min(LLC_MAX_BYTES).max(4 * self.l2_bytes) / 2;

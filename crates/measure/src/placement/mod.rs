@@ -53,8 +53,8 @@ const LINE_BYTES: usize = 64;
 pub const PLACES_BYTES: usize = 768 << 10;
 
 /// The shares of the mixed level's addresses that are drawn from the parts of L1, L2, LLC and
-/// cold size. These shares are haul's choice, not a measurement: half of the data hot, a tenth
-/// cold.
+/// cold size. These shares are haul's choice, not a measurement: half of the data is hot, and a
+/// tenth is cold.
 pub const MIXED_SHARES: [f64; 4] = [0.5, 0.25, 0.15, 0.1];
 
 /// One operation within a region: offsets from its start, in bytes.
@@ -119,9 +119,9 @@ impl Placement {
 
     /// The offset of a round's region, in bytes. The offset is drawn from the round's number, so
     /// that all subjects of a round have the same location, and the next round has a different
-    /// one. In L1 it is anywhere within [`PLACES_BYTES`]; in L2, and where the level has grown,
-    /// it is within a page, because data at other locations would come from beyond the level. The
-    /// offset is 0 at the levels where each pass shifts the addresses.
+    /// one. In L1, the offset is anywhere within [`PLACES_BYTES`]. In L2, and if the level has
+    /// grown, it is within a page, because data at other locations would come from beyond the
+    /// level. The offset is 0 at the levels where each pass shifts the addresses.
     #[must_use]
     #[inline]
     pub fn place_bytes(&self, round: u64) -> usize {
@@ -172,7 +172,8 @@ impl Placement {
         }
     }
 
-    /// An offset into a half, such that `size` bytes from there stay inside under every shift.
+    /// An offset into a half. `size` bytes from this offset on stay inside the half under every
+    /// shift.
     fn offset(
         &mut self,
         half: usize,
@@ -239,7 +240,7 @@ fn mixed_tier(random: &mut Random) -> usize {
     MIXED_SHARES.len() - 1
 }
 
-/// Slots of a page in a random order: each occurs once before any repeats.
+/// Slots of a page in a random order: each slot occurs once before any slot repeats.
 #[derive(Clone, Debug)]
 struct SlotOrder {
     slots: Vec<u32>,
@@ -300,7 +301,7 @@ mod tests {
     }
 
     /// At the levels whose lines are reused, the locations of rounds differ in lines, and in L1
-    /// also in pages; levels with a shift per pass have one location.
+    /// also in pages. At levels with a shift per pass, all rounds have the same location.
     #[test]
     fn each_round_has_its_own_location() {
         for level in Level::ALL {
@@ -321,8 +322,8 @@ mod tests {
         }
     }
 
-    /// Simulates a cache of LLC's size that evicts the oldest line. Of the lines that samples of a
-    /// few thousand cold operations touch, few are still in it.
+    /// Simulates a cache of LLC's size that evicts the oldest line. Of the lines that samples of
+    /// a few thousand cold operations touch, few are still in this cache.
     #[test]
     fn cold_operations_miss_the_llc() {
         let mut placement = Placement::new(Level::Cold, &CACHES, 256, 1);
