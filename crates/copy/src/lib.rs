@@ -1,8 +1,8 @@
 //! memcpy, memmove and memset for servers: kernels, dispatch, thresholds.
 //!
 //! The crate has no dependency, does not use the standard library, allocates nothing and calls no
-//! copy function of the C library. It can therefore be used below everything else, including an
-//! allocator or a preloaded library.
+//! copy function of the C library. The crate can therefore be used below everything else,
+//! including an allocator or a preloaded library.
 //!
 //! ```
 //! let source = [7_u8; 300];

@@ -137,7 +137,7 @@ pub enum Error {
         peer: &'static str,
         /// The file name of the heap's library, without the version.
         library: &'static str,
-        /// Its Debian package.
+        /// The library's Debian package.
         package: &'static str,
     },
     /// No heap test has this name.
@@ -313,7 +313,7 @@ pub enum Error {
     NoBlock {
         /// The block's size.
         size: Bytes,
-        /// Its alignment.
+        /// The block's alignment.
         align: Bytes,
         /// The number of operations before the failed one.
         operations: usize,

@@ -29,8 +29,8 @@ pub enum Disturbance {
         rounds_hit: usize,
         /// The number of all rounds.
         rounds: usize,
-        /// Whether these rounds were left out of the figures. They are left out unless they are
-        /// at least half of all rounds, or too few other rounds remain.
+        /// Whether these rounds were left out of the figures. Disturbed rounds are left out
+        /// unless they are at least half of all rounds, or too few other rounds remain.
         discarded: bool,
     },
     /// More threads than CPUs: they shared them.

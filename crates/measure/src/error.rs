@@ -172,7 +172,7 @@ pub enum DistributionFault {
     Sum {
         /// The number of entries.
         entries: usize,
-        /// Their sum.
+        /// The sum of the probabilities.
         sum: f64,
         /// The accepted distance from 1.
         tolerance: f64,

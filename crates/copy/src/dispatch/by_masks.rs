@@ -124,7 +124,7 @@ pub(crate) unsafe fn copy_by_policy(target: *mut u8, source: *const u8, length: 
 
 /// [`copy`], inlined into the caller.
 ///
-/// Its instructions are assembly, so the calling function needs no target feature.
+/// The instructions are assembly, so the calling function needs no target feature.
 ///
 /// # Safety
 /// The conditions of [`copy`] apply.

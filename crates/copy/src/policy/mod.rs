@@ -328,7 +328,7 @@ impl Thresholds {
 }
 
 /// Ensures that a policy is in force. Threads that call this function at the same time get the
-/// same policy. It is a separate function, which keeps the compare-exchanges out of the copies.
+/// same policy. This is a separate function, which keeps the compare-exchanges out of the copies.
 #[cold]
 #[inline(never)]
 pub(crate) fn ensure() {

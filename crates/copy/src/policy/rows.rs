@@ -11,7 +11,7 @@ use crate::thresholds::{NEVER, Thresholds};
 
 /// The choices for a microarchitecture.
 pub(super) struct Row {
-    /// Its usual name.
+    /// The usual name of the microarchitecture.
     pub(super) name: &'static str,
     vendor: Vendor,
     family: u32,

@@ -19,8 +19,8 @@ use super::subjects::{dispatching_copiers, dispatching_fillers};
 
 /// The parts of the mangled name, which contains each part after its length.
 const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
-/// The byte that code inlined into callers reads. Its exported name is not mangled and has no
-/// parts.
+/// The byte that code inlined into callers reads. The exported name of this byte is not mangled
+/// and has no parts.
 const SMALL_BY_MASKS: [&str; 3] = ["haul_small_by_masks"; 3];
 /// The statics that other code reads, and their values if small copies and fills use masks.
 const PAGE_BITS: [([&str; 3], u32); 4] = [

@@ -49,7 +49,7 @@ pub enum Target {
 /// A transport that is measured.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Its name in records: `haul:ring`, `ucx`.
+    /// The transport's name in records: `haul:ring`, `ucx`.
     pub name: String,
     /// The transport's own drivers; `None` if haul's drivers contain this transport.
     pub found: Option<Found>,

@@ -34,7 +34,7 @@ pub fn is_one(name: &str) -> bool {
 /// The choice that follows from the records of haul's transports to another process.
 #[derive(Debug, Default)]
 pub struct Chosen<'a> {
-    /// The table for `haul.toml`. It is empty if no record is reliable.
+    /// The table for `haul.toml`. The table is empty if no record is reliable.
     pub table: ChannelTable,
     /// The records from which the entries follow.
     pub evidence: Vec<&'a Record>,

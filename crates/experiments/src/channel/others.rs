@@ -1,6 +1,7 @@
 //! Programs that do not belong to a run, but run at the same time. If such programs run, two
-//! processes that wait for each other behave differently than on an otherwise idle machine. They
-//! also behave differently than on a machine on which the run itself keeps a processor busy.
+//! processes that wait for each other behave differently than on an otherwise idle machine. These
+//! processes also behave differently than on a machine on which the run itself keeps a processor
+//! busy.
 
 use std::time::{Duration, Instant};
 

@@ -78,7 +78,7 @@ impl Peer {
         Self::Memcpy,
     ];
 
-    /// Its name in commands.
+    /// The peer's name in commands.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

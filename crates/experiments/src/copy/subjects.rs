@@ -53,7 +53,8 @@ pub enum Plain {
 /// A subject that can perform a function, by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// Its name in records: `libc`, `haul`, `haul-c`, `haul-inline`, or the name of a kernel.
+    /// The subject's name in records: `libc`, `haul`, `haul-c`, `haul-inline`, or the name of a
+    /// kernel.
     pub name: &'static str,
     /// The kind of call to this subject.
     pub routine: Routine,

@@ -34,9 +34,9 @@ pub(crate) use terminal::Terminal;
 /// A program that serves as a driver.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Its file.
+    /// The program's file.
     pub path: PathBuf,
-    /// Its arguments. The run appends further arguments.
+    /// The program's arguments. The run appends further arguments.
     pub arguments: Vec<OsString>,
     /// Additional environment variables.
     pub environment: Vec<(OsString, OsString)>,
@@ -69,8 +69,8 @@ impl Program {
         command.args(&self.arguments);
         command.env_remove("LD_PRELOAD");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        // Only the run may receive Ctrl-C. It then ends with the records so far, and ends its
-        // drivers.
+        // Only the run may receive Ctrl-C. The run then ends with the records so far, and ends
+        // its drivers.
         command.process_group(0);
         command
     }

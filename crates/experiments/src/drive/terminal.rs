@@ -1,5 +1,6 @@
 //! A program that is controlled through a terminal. The program reads commands from standard
-//! input. Its output goes to a terminal, so that the C library writes every line at once.
+//! input. The program's output goes to a terminal, so that the C library writes every line at
+//! once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -63,7 +64,7 @@ impl Terminal {
         Ok(Self { children, input, process, heard, position: 0 })
     }
 
-    /// Its process ID.
+    /// The program's process ID.
     pub(crate) fn process(&self) -> u32 {
         self.process
     }

@@ -222,7 +222,7 @@ impl Session {
         self.process
     }
 
-    /// Its version and DPDK's.
+    /// The versions of Open vSwitch and of DPDK.
     pub(super) fn version(&self) -> &str {
         &self.version
     }

@@ -25,7 +25,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Its name in records.
+    /// The source's name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -91,11 +91,11 @@ pub enum Task {
 /// An answer of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It has started.
+    /// The process has started.
     Ready,
     /// The task is done.
     Done,
-    /// Its counters.
+    /// The counters of the process.
     Counted(Counted),
     /// The task failed.
     Failed(String),
@@ -145,8 +145,8 @@ pub struct Counted {
 /// Calls of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metered {
-    /// Their cycles.
+    /// The cycles of the calls.
     pub cycles: u64,
-    /// Their packets.
+    /// The packets of the calls.
     pub packets: u64,
 }

@@ -64,7 +64,7 @@ const BLOCK_BYTES_MAX: usize = 1 << 40;
 pub struct Bench {
     /// The test.
     pub test: Test,
-    /// Its extent.
+    /// The extent of the test.
     pub extent: Extent,
     /// The number of threads that perform the test at the same time, each on separate blocks.
     pub threads: usize,

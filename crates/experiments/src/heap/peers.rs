@@ -35,7 +35,7 @@ pub enum Peer {
 pub struct Found {
     /// The heap.
     pub peer: Peer,
-    /// Its shared library; `None` for the malloc that every process has.
+    /// The peer's shared library; `None` for the malloc that every process has.
     pub library: Option<PathBuf>,
 }
 

@@ -52,7 +52,7 @@ pub struct Extent {
 pub(super) struct Figure {
     pub(super) metric: &'static str,
     pub(super) unit: &'static str,
-    /// Its round, from 1; `None` for a figure of all rounds.
+    /// The round of the figure, from 1; `None` for a figure of all rounds.
     pub(super) round: Option<usize>,
 }
 
@@ -81,13 +81,13 @@ impl Test {
         Self::Latency,
     ];
 
-    /// Its name in commands.
+    /// The test's name in commands.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.experiment().trim_start_matches(name::HEAP)
     }
 
-    /// Its name in records.
+    /// The test's name in records.
     #[must_use]
     pub fn experiment(self) -> &'static str {
         match self {

@@ -26,11 +26,11 @@ pub enum Part {
 /// A trace that has been read.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// The path of its file.
+    /// The path of the trace's file.
     pub path: PathBuf,
-    /// Its header.
+    /// The header of the trace.
     pub header: Header,
-    /// Its operations.
+    /// The operations of the trace.
     pub history: History,
 }
 

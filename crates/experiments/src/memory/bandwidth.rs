@@ -43,7 +43,7 @@ impl Operation {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Copy];
 
-    /// Its name in records.
+    /// The operation's name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

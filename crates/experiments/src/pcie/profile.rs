@@ -20,7 +20,7 @@ pub struct Overrides {
     pub options: Vec<String>,
     /// The link.
     pub link: Option<String>,
-    /// Its maximum payload size.
+    /// The device's maximum payload size.
     pub mps: Option<u32>,
     /// The device's maximum read request size.
     pub mrrs: Option<u32>,
@@ -37,9 +37,9 @@ pub struct Profile {
     pub nic: Nic,
     /// The driver's release.
     pub version: Version,
-    /// Its burst mode.
+    /// The burst mode of the NIC.
     pub mode: Mode,
-    /// Its thresholds.
+    /// The thresholds of the NIC.
     pub thresholds: Thresholds,
     /// The link.
     pub link: Link,

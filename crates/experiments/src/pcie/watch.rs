@@ -54,7 +54,7 @@ struct Known {
 /// An interval.
 #[derive(Clone, Debug)]
 pub struct Interval {
-    /// Its length.
+    /// The length of the interval.
     pub seconds: f64,
     /// Each port that exists.
     pub ports: Vec<PortInterval>,
@@ -63,9 +63,9 @@ pub struct Interval {
 /// A port in an interval.
 #[derive(Clone, Debug)]
 pub struct PortInterval {
-    /// Its number.
+    /// The number of the port.
     pub number: u16,
-    /// Its properties.
+    /// The properties of the port.
     pub port: Port,
     /// The properties that an estimate uses.
     pub profile: Option<Profile>,

@@ -11,7 +11,7 @@ use crate::error::Error;
 pub struct Setting {
     /// The path of the setting: `memory.dram.channels`.
     pub name: String,
-    /// Its value as text.
+    /// The value of the setting as text.
     pub value: String,
 }
 

@@ -53,7 +53,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A measured function.
 pub trait Subject: Sync {
-    /// Its name in records.
+    /// The subject's name in records.
     fn name(&self) -> &str;
 
     /// Executes the operation `iterations` times. `thread` counts from 0; each thread makes its own
@@ -150,7 +150,7 @@ pub struct Outcome {
 /// The result of a run for one subject.
 #[derive(Clone, Debug)]
 pub struct SubjectOutcome {
-    /// Its name.
+    /// The subject's name.
     pub name: String,
     /// Nanoseconds per operation, one sample per round; the mean over threads.
     pub samples_ns: Vec<f64>,

@@ -31,8 +31,8 @@ pub const ANNOUNCED: &str = "+announced";
 /// to a quarter.
 const TASKS_OF_A_CHANNEL: u32 = 2;
 
-/// Messages and bytes that pass through a new channel before the timed part, so that it is as
-/// warm as a channel that has performed tasks.
+/// Messages and bytes that pass through a new channel before the timed part, so that the new
+/// channel is as warm as a channel that has performed tasks.
 const WARMING_MESSAGES_MAX: usize = 256;
 const WARMING_BYTES_MAX: usize = 4 << 20;
 

@@ -133,7 +133,7 @@ impl Part {
     /// All parts, in the order in which they are found.
     pub const ALL: [Self; 3] = [Self::Choices, Self::Copies, Self::Fills];
 
-    /// Its name in records.
+    /// The part's name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::forward::flow::Layout;
 
-/// Its memory: the kernel, its initial file system, and the buffers of two rings.
+/// The guest's memory: the kernel, its initial file system, and the buffers of two rings.
 const MEMORY_MIB: u32 = 128;
 
 /// Descriptors per ring: as many as with the other guests, which is the largest number that QEMU

@@ -11,7 +11,7 @@ use crate::forward::protocol::Role;
 const RING: u32 = 1024;
 const PACKETS: u32 = 16_384;
 
-/// Its memory: pool and rings take 40 MiB.
+/// testpmd's memory: pool and rings take 40 MiB.
 const MEMORY_MIB: u32 = 256;
 
 /// The settings of a session.

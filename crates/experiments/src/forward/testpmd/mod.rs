@@ -111,7 +111,7 @@ impl Session {
     /// Starts testpmd, and waits for its first prompt.
     ///
     /// # Errors
-    /// It cannot be started, or fails; the text contains its output.
+    /// testpmd cannot be started, or fails; the text contains its output.
     pub(super) fn start(testpmd: &Testpmd, setting: &Setting<'_>) -> Result<Self, String> {
         let program = testpmd.program(setting);
         let terminal = Terminal::start(&program).map_err(|error| error.to_string())?;
@@ -129,7 +129,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Its process ID.
+    /// testpmd's process ID.
     pub(super) fn process(&self) -> u32 {
         self.terminal.process()
     }
@@ -137,7 +137,7 @@ impl Session {
     /// Begins to forward. A loopback's first packets come from the switch.
     ///
     /// # Errors
-    /// It has ended, or does not answer.
+    /// testpmd has ended, or does not answer.
     pub(super) fn go(&mut self) -> Result<(), String> {
         let is_first = (self.role, self.flow) == (Role::Switch, Flow::Loopback);
         self.ask(if is_first { "start tx_first 32" } else { "start" }).map(drop)
@@ -188,7 +188,7 @@ impl Session {
     /// Starts counting the cycles in which testpmd's thread had packets.
     ///
     /// # Errors
-    /// It has ended, or does not answer.
+    /// testpmd has ended, or does not answer.
     pub(super) fn meter(&mut self) -> Result<(), String> {
         self.ask("set record-core-cycles on")?;
         // A thread in the middle of a burst would count the time since the machine's start for
@@ -208,7 +208,7 @@ impl Session {
     /// times.
     ///
     /// # Errors
-    /// It has ended, or does not answer.
+    /// testpmd has ended, or does not answer.
     pub(super) fn metered(&mut self) -> Result<Metering, String> {
         let mut found = Metering::None;
         for _ in 0..TRIES_TO_METER {
@@ -234,7 +234,7 @@ impl Session {
     /// Stops forwarding, and returns its counters.
     ///
     /// # Errors
-    /// It has ended, or does not answer.
+    /// testpmd has ended, or does not answer.
     pub(super) fn halt(&mut self) -> Result<(Stats, Option<Stats>), String> {
         self.ask("stop")?;
         self.stats()

@@ -24,7 +24,7 @@ pub enum Quantity {
 /// One count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Count {
-    /// Its quantity.
+    /// The quantity that is counted.
     pub quantity: Quantity,
     /// The value in the quantity's unit: the sum since some moment, or the present value of a
     /// share.
@@ -41,7 +41,7 @@ pub struct About {
     pub unit: &'static str,
     /// The devices or ports that the source sums up: `all devices below the stack of 0000:5d`.
     pub granularity: String,
-    /// Its known errors.
+    /// The source's known errors.
     pub traps: Vec<&'static str>,
     /// Whether haul's authors have compared the source with a known transfer.
     pub is_tested: bool,
@@ -52,7 +52,7 @@ pub trait Source: Send {
     /// The source's name, such as `intel-iio`.
     fn name(&self) -> &'static str;
 
-    /// Its description.
+    /// The source's description.
     fn about(&self) -> &About;
 
     /// The present values of all counters of the source.
@@ -129,7 +129,7 @@ impl Quantity {
         Self::Payload(way.name())
     }
 
-    /// Its name in records.
+    /// The quantity's name in records.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

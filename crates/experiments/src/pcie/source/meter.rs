@@ -7,7 +7,7 @@ use super::contract::{Count, Quantity, Source, SourceError};
 /// The rate of a counter in an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rate {
-    /// Its quantity.
+    /// The quantity of the counter.
     pub quantity: Quantity,
     /// The value per second, the unchanged value of a share, or the reason why the rate is not
     /// known.

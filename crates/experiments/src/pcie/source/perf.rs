@@ -29,7 +29,7 @@ pub struct Value {
 
 /// An open counter.
 pub trait Counter: Send {
-    /// Its value at present.
+    /// The present value of the counter.
     ///
     /// # Errors
     /// The system refuses, or the unit has vanished.

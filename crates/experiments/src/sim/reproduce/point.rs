@@ -19,7 +19,7 @@ pub enum Calibration {
 }
 
 impl Calibration {
-    /// Its name in records.
+    /// The setting's name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -183,8 +183,8 @@ pub(super) struct Results {
     runs: Vec<(Point, Simulated)>,
 }
 
-/// BASE's in-order cycles per packet as a linear function of the payload: `fixed + per_byte *
-/// payload`.
+/// BASE's in-order cycles per packet as a linear function of the payload. The function is `fixed
+/// + per_byte * payload`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BaseLine {
     pub(super) fixed: f64,

@@ -161,7 +161,7 @@ pub fn write(path: &Path, base: &Task, ranges: &[Range]) -> Result<usize, Error>
 pub enum Completion {
     /// The task ran, and its record was written.
     Now,
-    /// Its record existed already.
+    /// The task's record existed already.
     Before,
     /// The task was stopped before its end, and left no file.
     Stopped,

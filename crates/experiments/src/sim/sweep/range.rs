@@ -9,7 +9,7 @@ use crate::sim::settings::Setting;
 pub struct Range {
     /// A field of the task, or the path of a setting.
     pub name: String,
-    /// Its values as text.
+    /// The parameter's values as text.
     pub values: Vec<String>,
 }
 

@@ -99,7 +99,7 @@ impl Method {
         }
     }
 
-    /// Its name in records.
+    /// The method's name in records.
     #[must_use]
     pub fn name(self, function: Function) -> &'static str {
         match self {
