@@ -246,9 +246,9 @@ pub enum Error {
     ChannelPeerMissing {
         /// The peer.
         peer: &'static str,
-        /// What is missing.
+        /// The missing program.
         reason: String,
-        /// How to install it.
+        /// The way to install the program.
         remedy: &'static str,
     },
     /// Only one processor is allowed for the two ends of a transfer.

@@ -33,7 +33,7 @@ pub enum Disturbance {
         /// unless they are at least half of all rounds, or too few other rounds remain.
         discarded: bool,
     },
-    /// More threads than CPUs: they shared them.
+    /// There were more threads than CPUs, so that threads shared CPUs.
     SharedCpu {
         /// The number of threads.
         threads: usize,

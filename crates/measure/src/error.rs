@@ -64,7 +64,7 @@ pub enum Error {
         subject: String,
         /// The iterations of the sample.
         iterations: u64,
-        /// Its time.
+        /// The time of the sample.
         elapsed_ns: f64,
         /// The timer's precision.
         precision_ns: f64,
@@ -122,7 +122,7 @@ pub enum DistributionFault {
         /// The limit.
         limit: u64,
     },
-    /// Not text.
+    /// The file is not text.
     #[error("byte {0} is not text")]
     NotText(usize),
     /// An empty file.

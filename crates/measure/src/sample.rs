@@ -10,7 +10,7 @@ pub struct Sample {
     pub start: u64,
     /// The end, in the clock's ticks.
     pub end: u64,
-    /// Nanoseconds between the two.
+    /// Nanoseconds from the start to the end.
     pub ns: f64,
     /// The kernel's counters of the thread before the work.
     pub before: Usage,

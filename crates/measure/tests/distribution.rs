@@ -1,5 +1,5 @@
 //! Arbitrary distribution files: each is used, or rejected with an error that names the file, the
-//! value, the limit and the remedy. None hangs.
+//! value, the limit and the remedy. No file makes the reader hang.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

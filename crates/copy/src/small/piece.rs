@@ -1,4 +1,4 @@
-//! One function for each class of sizes up to 64 bytes. None has a branch.
+//! One function for each class of sizes up to 64 bytes. None of these functions has a branch.
 //!
 //! The scratch is a local variable, because all threads would write to the cache line of a static
 //! scratch. Unneeded loads read from a constant, so that the scratch needs no initialization.

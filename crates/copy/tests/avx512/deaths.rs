@@ -28,7 +28,8 @@ fn died_of(output: &Output, signal: libc::c_int) -> bool {
     output.status.signal() == Some(signal)
 }
 
-/// Does nothing by itself. The tests below run this function in a child process that must die.
+/// Does nothing unless the environment variable is set. The tests below run this function in a
+/// child process that must die.
 #[test]
 fn child_of_the_tests_below() {
     let Some(task) = std::env::var_os(TASK) else { return };

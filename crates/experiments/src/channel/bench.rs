@@ -40,7 +40,7 @@ const SEALED_BYTES_MIN: usize = 64 << 10;
 /// The state of B's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Used before.
+    /// Memory that was used before.
     Warm,
     /// New memory, whose page faults are part of the transfer.
     Cold,

@@ -71,8 +71,8 @@ impl Experiment for Bench {
 
     /// Emits for each subject the records of its throughput, of the processor time of both sides,
     /// of its latency if messages are small, and of its memory in addition to source and target.
-    /// A subject that fails has no records and is reported to the context as a warning; the
-    /// others go on. If the baseline fails, all subjects have the earlier repetitions.
+    /// A subject that fails has no records and is reported to the context as a warning; the other
+    /// subjects continue. If the baseline fails, all subjects have the earlier repetitions.
     ///
     /// # Errors
     /// haul or the baseline fails, or delivers a wrong byte to B. The records of the other

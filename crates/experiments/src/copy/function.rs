@@ -16,7 +16,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// All of them.
+    /// All functions.
     pub const ALL: [Self; 3] = [Self::Memcpy, Self::Memmove, Self::Memset];
 
     /// The function's name in C, commands and records.

@@ -42,8 +42,8 @@ impl Routine {
 /// The kind of call that the records of an experiment name `haul`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain {
-    /// Through the C ABI, as libc is called. It compares functions: `copy.size_class` and
-    /// `copy.size`.
+    /// Through the C ABI, as libc is called. This kind of call compares functions:
+    /// `copy.size_class` and `copy.size`.
     C,
     /// As programs in Rust and with `haul.h` are compiled: up to 64 bytes inlined, and a call
     /// above that. This kind of call shows the gain of a program: `copy.distribution`.

@@ -12,7 +12,7 @@ pub const LOAD_BYTES: usize = 8;
 /// without a reader may be slow with one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThenRead {
-    /// No reader.
+    /// No reader reads the target.
     #[default]
     Nothing,
     /// Loads the first [`LOAD_BYTES`] bytes, like a program that reads the first field of a
@@ -25,7 +25,7 @@ pub enum ThenRead {
 }
 
 impl ThenRead {
-    /// All of them.
+    /// All readers.
     pub const ALL: [Self; 4] = [Self::Nothing, Self::First, Self::Last, Self::All];
 
     /// The readers that decide between methods of copying, with half the weight each.

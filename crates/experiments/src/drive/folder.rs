@@ -25,7 +25,7 @@ static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 pub struct Folder {
     locked: PathBuf,
     path: PathBuf,
-    /// Holds the lock.
+    /// The open folder, which holds the lock.
     _held: File,
 }
 

@@ -36,7 +36,7 @@ impl Flow {
         }
     }
 
-    /// Whether the guest makes the packets. Otherwise the switch does.
+    /// Whether the guest makes the packets. Otherwise the switch makes them.
     #[must_use]
     pub fn is_from_guest(self) -> bool {
         matches!(self, Self::Dequeue | Self::Return)

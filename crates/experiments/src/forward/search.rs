@@ -80,7 +80,7 @@ enum Class {
 pub struct Range {
     /// The lowest load.
     pub least: f64,
-    /// The highest.
+    /// The highest load.
     pub most: f64,
 }
 

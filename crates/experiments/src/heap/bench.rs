@@ -172,8 +172,8 @@ impl Experiment for Bench {
     }
 
     /// Emits a record for each heap and figure. A heap that fails has no records and is reported
-    /// to the context as a warning; the others go on. If the baseline fails, all heaps have the
-    /// earlier repetitions.
+    /// to the context as a warning; the other heaps continue. If the baseline fails, all heaps
+    /// have the earlier repetitions.
     ///
     /// # Errors
     /// haul's own heap or the baseline fails; the records of the other heaps are emitted first.

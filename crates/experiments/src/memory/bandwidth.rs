@@ -35,12 +35,12 @@ pub enum Operation {
     Read,
     /// Stores to all of a buffer.
     Write,
-    /// Copies one buffer to another. Its bytes count once.
+    /// Copies one buffer to another. Each copied byte counts once.
     Copy,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Copy];
 
     /// The operation's name in records.

@@ -23,7 +23,7 @@ pub struct Row {
     pub mode: Mode,
     /// Whether the processor issues in order.
     pub in_order: bool,
-    /// Overall.
+    /// The overall reduction.
     pub overall: f64,
     /// The part due to faster copies.
     pub faster_copies: f64,

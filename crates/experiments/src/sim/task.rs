@@ -64,7 +64,7 @@ pub struct Task {
 /// The result of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Simulated {
-    /// Cycles in all.
+    /// The total number of cycles.
     pub cycles: u64,
     /// Instructions committed.
     pub instructions: u64,
@@ -98,8 +98,8 @@ const WORKLOAD_SETTINGS: [&str; 6] =
     ["packets", "payload_bytes", "work", "buffer_bytes", "warm_packets", "copying"];
 
 impl Task {
-    /// Runs it; `None` if `stop` was set before the end of the run. The run checks `stop` some
-    /// ten times per second. The result is deterministic, except for [`Simulated::seconds`].
+    /// Runs the task; `None` if `stop` was set before the end of the run. The run checks `stop`
+    /// some ten times per second. The result is deterministic, except for [`Simulated::seconds`].
     ///
     /// # Errors
     /// The machine is impossible, or the program fails or does something invalid.

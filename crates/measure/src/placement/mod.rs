@@ -64,7 +64,7 @@ pub struct Operation {
     pub source: usize,
     /// The offset of the target.
     pub target: usize,
-    /// The length of both.
+    /// The length of source and target.
     pub size: usize,
 }
 

@@ -105,7 +105,7 @@ pub(crate) struct Above(*mut u8);
 
 impl Above {
     /// `None` if the target is in the last bytes of a page, where a mask may be slow, or if the
-    /// policy does not use masks. One test covers both.
+    /// policy does not use masks. One test of the bits covers both conditions.
     #[inline(always)]
     pub(crate) fn by_policy(target: *mut u8) -> Option<Self> {
         Self::by(target, COPIES.load(Ordering::Relaxed))

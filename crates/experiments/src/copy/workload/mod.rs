@@ -129,7 +129,7 @@ struct PerThread {
     region: Region,
     lists: Vec<List>,
     layout: Layout,
-    /// Samples so far.
+    /// The number of samples so far.
     samples: AtomicUsize,
     /// The location of the round's addresses.
     location: AtomicUsize,

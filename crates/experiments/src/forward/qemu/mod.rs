@@ -43,7 +43,7 @@ const FORWARDS: &str = "3";
 
 /// Runs a program until it ends, or until the shell's own input ends, so that it does not outlive
 /// the run. QEMU is killed, because without a switch, the emulated card keeps QEMU from handling
-/// SIGTERM. That leaves no files.
+/// SIGTERM. A killed QEMU leaves no files.
 const UNTIL_INPUT_ENDS: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
     { read -r _ <&3; kill -9 $child; } & reader=$!; trap 'kill -9 $child' TERM; \
     wait $child; wait $child; kill $reader 2>/dev/null";

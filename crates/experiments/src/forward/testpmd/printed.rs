@@ -11,7 +11,7 @@ const SHARE_MAX: f64 = 1.05;
 /// testpmd's answer for the cycles per packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::forward) enum Metering {
-    /// No packet came.
+    /// No packet arrived.
     None,
     /// Cycles per packet.
     Cycles(f64),

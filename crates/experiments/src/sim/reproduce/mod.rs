@@ -196,7 +196,7 @@ fn run(
     failure.map_or(Ok(()), Err)
 }
 
-/// Emits the speed of the simulator. It is measured; everything else is modelled.
+/// Emits the speed of the simulator. The speed is measured; all other figures are modelled.
 fn emit_speed(results: &Results, began: Instant, threads: usize, context: &mut Context<'_>) {
     for in_order in [false, true] {
         let runs = results.runs().filter(|(point, _)| point.in_order == in_order);
