@@ -271,9 +271,9 @@ impl Transport for Haul {
     }
 }
 
-/// Writes to one of each [`DIRTY_PAGES`] pages without reading it. Each write stores the byte
-/// that is already there, because the run verifies the sent bytes. The message begins at byte
-/// `before` of the seed's content.
+/// Writes one byte per [`DIRTY_PAGES`] pages without reading it. Each write stores the byte that
+/// is already there, because the run verifies the sent bytes. The message begins at byte `before`
+/// of the seed's content.
 fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
     let page_bytes = haul_measure::sys::page_bytes();
     for start in (0..buffer.len()).step_by(page_bytes * DIRTY_PAGES) {
