@@ -108,7 +108,7 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Maps private, zeroed memory, to be unmapped by [`unmap`].
+/// Maps private, zeroed memory, which the caller unmaps with [`unmap`].
 ///
 /// # Errors
 /// The kernel's reason: no memory, or a limit.

@@ -155,8 +155,8 @@ impl<'a> Run<'a> {
         let takes_part = |it: &Entrant<'_>| kind == Kind::Transfer || can_echo(&it.subject.name);
         let entrants = (0..self.entrants.len()).filter(|&it| takes_part(&self.entrants[it]));
         let mut order = Order::new(entrants, self.random.bits());
-        // These repetitions do not count. In them, the ends connect, pages are allocated, and a
-        // failing subject fails before the other subjects have waited for it.
+        // These repetitions do not count. During these repetitions, the ends connect, pages are
+        // allocated, and a failing subject fails before the other subjects have waited for it.
         let before = if self.config.count(kind) > MESSAGES_MIN { REPETITIONS_BEFORE } else { 1 };
         for _ in 0..before {
             let next = self.repetition(kind, &order.draw(), context);

@@ -21,9 +21,9 @@ use crate::experiment::{Experiment, on_threads};
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
-/// The time of a test in addition to its rounds, per heap. For growth, this is the time per 1000
-/// blocks of a round, three times, each in a new process. For any other test, it is the time of
-/// one process.
+/// The time of a test in addition to its rounds, per heap. For growth, this is the time of three
+/// repetitions, each in a new process, per 1000 blocks of a round. For any other test, it is the
+/// time of one process.
 const GROWING_HEAP: Duration = Duration::from_millis(400);
 const HEAP: Duration = Duration::from_millis(70);
 

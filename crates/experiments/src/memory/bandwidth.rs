@@ -96,8 +96,8 @@ impl Extent {
 
 impl Bandwidth {
     /// A bandwidth for which each thread's buffers have the size of several last-level caches. If
-    /// a quarter of the memory is less than that, it is the size of all threads' buffers
-    /// together.
+    /// all these buffers would be larger than a quarter of the memory, they share a quarter of
+    /// the memory.
     #[must_use]
     pub fn new(
         operation: Operation,

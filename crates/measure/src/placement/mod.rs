@@ -7,10 +7,10 @@
 //!   operations, which passes through L1 from L2;
 //! - L2: half of L2, with the list in the other half;
 //! - LLC: half of the LLC, at most [`LLC_MAX_BYTES`], at least four times L2;
-//! - cold: each half twice [`COLD_LLC_MULTIPLE`] times LLC, visited page by page in a random
-//!   order. Each pass shifts all addresses by a random number of pages and some lines, so that
-//!   the next subject does not touch the lines that the previous one has just touched: one line
-//!   in ten is still in LLC, as a test here shows;
+//! - cold: each half has twice [`COLD_LLC_MULTIPLE`] times the size of the LLC, and operations
+//!   visit it page by page in a random order. Each pass shifts all addresses by a random number
+//!   of pages and some lines, so that the next subject does not touch the lines that the previous
+//!   one has just touched: one line in ten is still in LLC, as a test here shows;
 //! - mixed: each address is drawn from one of several nested parts of the region: see
 //!   [`MIXED_SHARES`].
 //!

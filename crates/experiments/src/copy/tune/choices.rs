@@ -162,7 +162,7 @@ impl Sums {
         Self { alternatives: alternatives.iter().map(|&it| (it, 0.0)).collect(), count: 0 }
     }
 
-    /// Measures all alternatives with every function and reader; `false` if it was stopped.
+    /// Measures all alternatives with every function and reader; `false` if the run was stopped.
     fn measure(
         &mut self,
         config: &Tune,

@@ -44,8 +44,8 @@ const BAD: [Apart; 8] = [
 ];
 
 /// The time of a string divided by the time of registers, at the worst of the offsets, for copies
-/// of this size; `None` if it was stopped. An offset without free address space on this machine
-/// is skipped.
+/// of this size; `None` if the run was stopped. An offset without free address space on this
+/// machine is skipped.
 pub(super) fn worst(
     config: &Tune,
     size: usize,

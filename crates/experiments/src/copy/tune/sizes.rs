@@ -28,7 +28,7 @@ const CHECKS: [(&str, Level); 3] =
 /// 100 ns, and such a copy at least 15 µs.
 const READ_BELOW_BYTES: usize = 1 << 20;
 
-/// The policy of a function with the methods that cost the least; `None` if it was stopped.
+/// The policy of a function with the methods that cost the least; `None` if the run was stopped.
 pub(super) fn train(
     config: &Tune,
     function: Function,

@@ -125,8 +125,8 @@ impl Qemu {
             format!("reconnect={RECONNECT_S}")
         };
         let is_packed = if setting.layout.is_packed() { "on" } else { "off" };
-        // Without MSI-X, because with MSI-X QEMU 7.2 crashes if it emulates the processor, which
-        // leaves it without irqfd.
+        // Without MSI-X: with MSI-X, QEMU 7.2 crashes if there is no irqfd, which is the case if
+        // it emulates the processor.
         let vectors = if is_tcg { ",vectors=0" } else { "" };
         let (socket, console) = (text(setting.socket), text(&console(setting.folder)));
         let mut words: Vec<String> = [

@@ -162,8 +162,8 @@ fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::
         return Err(io::ErrorKind::InvalidInput.into());
     }
     request.name[..name.len()].copy_from_slice(name);
-    // SAFETY: the request has the kernel's layout. Its pointer refers to a live, writable buffer
-    // that has room for more than any driver's answer to the requested command.
+    // SAFETY: the request has the kernel's layout. The request's pointer refers to a live,
+    // writable buffer that has room for more than any driver's answer to the requested command.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     match result {
         0 => Ok(()),
