@@ -1,8 +1,8 @@
 //! memcpy, memmove and memset over pointers, in Rust's calling convention.
 //!
-//! Up to 64 bytes, the copy is inlined into the caller; above, it is one direct call. If the policy
-//! uses masks for small copies, every size is one direct call after a check of the target's
-//! address.
+//! A copy of up to 64 bytes is inlined into the caller; a longer copy is one direct call. If the
+//! policy uses masks for small copies, every size is one direct call after a check of the
+//! target's address.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::arch::x86_64::masked::{self, Above};

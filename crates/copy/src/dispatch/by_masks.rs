@@ -1,19 +1,19 @@
-//! Copies and fills of any size if the policy uses masks for small ones. A caller does not need
-//! to check the size.
+//! Copies and fills of any size if the policy uses masks for small copies and fills. A caller
+//! does not need to check the size.
 //!
 //! A caller tests the target's address, which determines whether masks may be used, and then
-//! makes one call. Copies of up to 127 bytes and fills of up to 255 bytes take one branch on the
-//! size, besides the branches that are taken close to the end of a page. If the policy has
+//! makes one call. Copies of up to 127 bytes and fills of up to 255 bytes execute one branch on
+//! the size, in addition to the branches that are taken near the end of a page. If the policy has
 //! AVX-512, longer sizes are inlined here too, including the loop: a jump to them would have to
 //! wait for the mispredicted branch on the size.
 //!
 //! If data comes from beyond L2, the number of calls in flight limits the speed, and every
-//! instruction with a result takes one of the entries that limit that number: four `nop` cost
-//! nothing there, four instructions with a result cost 7%. The code therefore has as few results
-//! as possible: flags come from values that are computed anyway, limits are constants (each load
-//! cost 3%), and the addresses are those that were tested. Three results fewer reduced the time
-//! of a fleet's mixed copies from 0.99 to 0.93 of libc's, and from 1.16 to 1.05 with the first
-//! bytes read next (Xeon of family 6, model 167).
+//! instruction with a result occupies one of the processor's entries that limit that number: four
+//! `nop` cost nothing there, four instructions with a result cost 7%. The code therefore has as
+//! few results as possible: flags come from values that the code needs in any case, limits are
+//! constants (each load cost 3%), and the accesses use the tested addresses. The removal of three
+//! results reduced the time of a fleet's mixed copies from 0.99 to 0.93 of libc's, and from 1.16
+//! to 1.05 with the first bytes read next (Xeon of family 6, model 167).
 
 use core::sync::atomic::Ordering;
 
@@ -26,9 +26,9 @@ use crate::cpu::Isa;
 use crate::policy::{CHOSEN, MASKS};
 use crate::thresholds::{LOOKUP_MIN, copies_by_registers};
 
-/// The value of [`CHOSEN`] if small copies use masks and longer ones AVX-512.
+/// The value of [`CHOSEN`] if small copies use masks and longer copies use AVX-512.
 const AVX512: u8 = MASKS | Isa::Avx512 as u8;
-/// The value of [`CHOSEN`] if small copies use masks and longer ones AVX-512VL.
+/// The value of [`CHOSEN`] if small copies use masks and longer copies use AVX-512VL.
 const AVX512VL: u8 = MASKS | Isa::Avx512vl as u8;
 
 /// memmove of any length, for callers that have tested the target's address.
@@ -48,12 +48,12 @@ pub(crate) unsafe extern "C" fn copy(
     unsafe { copy_here(target, source, length, above) }
 }
 
-/// Aligns functions that start with small copies and fills to a cache line. Each is in a section of
-/// its own.
+/// Aligns functions that start with small copies and fills to a cache line. Each function is in a
+/// separate section.
 ///
-/// By default they are aligned to 16 bytes, so that their offset in a line would be arbitrary: the
-/// same instructions take 0.92 of libc's time for a fleet's fills in L1 at offset 32, 0.87 at 48
-/// and 0.84 at 0 (Emerald Rapids).
+/// By default, functions are aligned to 16 bytes, so that their offset in a line would be
+/// arbitrary: the same instructions take 0.92 of libc's time for a fleet's fills in L1 at offset
+/// 32, 0.87 at 48 and 0.84 at 0 (Emerald Rapids).
 macro_rules! begin_at_a_line {
     ($($section:literal)*) => {
         #[cfg(all(target_os = "linux", not(miri)))]
@@ -84,11 +84,11 @@ unsafe extern "sysv64" fn fill(target: *mut u8, byte: i32, length: usize) -> *mu
     unsafe { fill_here(target, byte, length) }
 }
 
-/// Calls [`fill`] directly from code that is inlined into other crates. The compiler would call it
-/// through the global offset table, which costs a load and an indirect jump: fills of up to 16
-/// bytes take 1.11 of libc's time through the table, and 0.97 with the direct call; packet sizes
-/// take 1.10 and 1.05 (Xeon of family 6, model 167). Copies do not gain: they take 0.55 through
-/// the table, and 0.57 directly.
+/// Calls [`fill`] directly from code that is inlined into other crates. The compiler would call
+/// `fill` through the global offset table, which costs a load and an indirect jump: fills of up
+/// to 16 bytes take 1.11 of libc's time through the table, and 0.97 with the direct call; packet
+/// sizes take 1.10 and 1.05 (Xeon of family 6, model 167). Copies do not gain: they take 0.55
+/// through the table, and 0.57 directly.
 ///
 /// # Safety
 /// The conditions of [`fill`] apply.
@@ -106,8 +106,8 @@ pub(crate) unsafe fn call_fill(target: *mut u8, byte: i32, length: usize) {
     }
 }
 
-/// memmove of any length under the policy in force, inlined into the caller. A jump to it would
-/// cost the functions that `libhaul` exports a cycle or two.
+/// memmove of any length under the policy in force, inlined into the caller. A jump to this
+/// function would cost the functions that `libhaul` exports a cycle or two.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable for `length` bytes.
@@ -124,7 +124,7 @@ pub(crate) unsafe fn copy_by_policy(target: *mut u8, source: *const u8, length: 
 
 /// [`copy`], inlined into the caller.
 ///
-/// Its instructions are assembly, so the calling function needs no target feature.
+/// The instructions are assembly, so the calling function needs no target feature.
 ///
 /// # Safety
 /// The conditions of [`copy`] apply.
@@ -228,9 +228,9 @@ unsafe fn fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, each branch has the length that its callee requires, and the
     // processor has the features of the chosen instruction set.
     unsafe {
-        // From LOOKUP_MIN on, thresholds choose the method. Filling both ends before the middle
-        // would also be slower there than one line and a loop: 2 KiB in L1 takes 1.00 of libc's
-        // time, against 0.87 (Xeon of family 6, model 167).
+        // From LOOKUP_MIN on, thresholds choose the method. At these sizes, filling both ends
+        // before the middle would also be slower than one line and a loop: 2 KiB in L1 takes 1.00
+        // of libc's time, against 0.87 (Xeon of family 6, model 167).
         if length >= LOOKUP_MIN || CHOSEN.load(Ordering::Relaxed) != AVX512 {
             return fill_longer(target, byte, length);
         }

@@ -9,36 +9,38 @@
 //!       n <= 255:  64 bytes at 0, k, n-64-k, n-64, k = 64 where n >= 128, else 0
 //! ```
 //!
-//! A masked access does not fault for masked-out bytes. But if these lie in a page that does not
-//! allow the access, the microcode needs 150 ns. Such a page is not mapped, was never written to,
-//! or is read-only. If the bytes of the mask may lie in two pages, the copy therefore uses pieces
-//! instead. A copy of 0 bytes may have any address, and a fifth of a fleet's memmove calls copy 0
-//! bytes. An address below the stack pointer then replaces both addresses, without a branch,
-//! because a branch would be mispredicted as often as it is taken. Fills of 0 bytes are rare.
+//! A masked access does not fault for masked-out bytes. If masked-out bytes lie in a page that
+//! does not allow the access, however, the microcode needs 150 ns. Such a page is not mapped, was
+//! never written to, or is read-only. If the bytes of the mask may lie in two pages, the copy
+//! therefore uses pieces instead. A copy of 0 bytes may have any address, and a fifth of a
+//! fleet's memmove calls copy 0 bytes. For 0 bytes, an address below the stack pointer replaces
+//! both addresses, without a branch, because a branch would be mispredicted as often as it is
+//! taken. Fills of 0 bytes are rare.
 //!
 //! A masked access fetches the lines of masked-out bytes: on Emerald Rapids, 8 bytes at offset 40
 //! of a line in memory take 12 ns to load, and 15 ns with a mask of 32 bytes; to store, they take
-//! 11 ns, 16 ns with a mask of 32 bytes, and 19 ns with a mask of 64. That processor also does not
-//! forward a store under a partial mask to a load: the load waits 5.6 ns instead of 2.1. A fill
-//! therefore uses two masks of 32 bytes: the first is full from 32 bytes on, and the second
-//! accesses the first's line if it is empty. A fleet's fills take 0.90 of libc's time instead of
-//! 0.99 in the last-level cache, and 0.90 instead of 0.97 in L1 with the first bytes read next.
+//! 11 ns, 16 ns with a mask of 32 bytes, and 19 ns with a mask of 64. That processor also does
+//! not forward a store under a partial mask to a load: the load waits 5.6 ns instead of 2.1. A
+//! fill therefore uses two masks of 32 bytes: the first is full from 32 bytes on, and the second,
+//! if it is empty, accesses the line of the first. A fleet's fills take 0.90 of libc's time
+//! instead of 0.99 in the last-level cache, and 0.90 instead of 0.97 in L1 with the first bytes
+//! read next.
 //!
-//! With lines from memory, the store buffer is the limit. A 64-byte store takes two entries, and an
-//! empty mask takes as many as a full one. So a call has as few stores as possible, and as few
+//! If lines come from memory, the store buffer limits the speed. A 64-byte store takes two
+//! entries, even if its mask is empty. A call therefore has as few stores as possible, and as few
 //! instructions with a result (see `dispatch::by_masks`).
 //!
-//! zmm16 and up have no SSE halves, so the code needs no `vzeroupper` before the return. It is
-//! assembly because the compiler would choose zmm0, and because uninitialized bytes may be copied
-//! but must not be read as integers.
+//! zmm16 and up have no SSE halves, so the code needs no `vzeroupper` before the return. The code
+//! is assembly because the compiler would choose zmm0, and because uninitialized bytes may be
+//! copied but must not be read as integers.
 //!
 //! # What was tried
 //!
 //! On Zen 5, two masked accesses of 64 bytes without a branch were faster in L1 (copies take 0.51
 //! of libc's time instead of 0.61), and slower for cold data (1.04 instead of 0.93) and if the
-//! first bytes are read next. `bench/record/2026-11-25-zen5-2cpu-copy` has these and the other
-//! shapes that were tried, and the records of Intel's processors have the shapes that were tried
-//! there.
+//! first bytes are read next. `bench/record/2026-11-25-zen5-2cpu-copy` contains these and the
+//! other shapes that were tried on Zen 5, and the records of Intel's processors contain the
+//! shapes that were tried on those processors.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -50,8 +52,8 @@ use crate::small;
 /// The largest copy in bytes that uses one masked load and store.
 pub(crate) const ONE_COPY_MAX: usize = 32;
 
-/// The largest copy in bytes that uses registers of 32 bytes. It is not 128, so that one bit of the
-/// size gives the offset of the inner pieces.
+/// The largest copy in bytes that uses registers of 32 bytes. The limit is not 128, so that one
+/// bit of the size gives the offset of the inner pieces.
 pub(crate) const COPY_MAX: usize = 127;
 
 /// The largest fill in bytes that uses registers without a loop.
@@ -75,9 +77,9 @@ static COPIES: AtomicU32 = AtomicU32::new(0);
 /// Like [`COPIES`], for fills.
 static FILLS: AtomicU32 = AtomicU32::new(0);
 
-/// A copy of [`COPIES`] for code that is inlined into other crates. Their code reads it through the
-/// global offset table, which costs a load; if there were one static, this crate's code would pay
-/// for that load too.
+/// A copy of [`COPIES`] for code that is inlined into other crates. Such code reads this static
+/// through the global offset table, which costs a load; if there were one static, this crate's
+/// code would pay for that load too.
 static CALLERS_COPIES: AtomicU32 = AtomicU32::new(0);
 
 /// Like [`CALLERS_COPIES`], for fills.
@@ -95,15 +97,15 @@ pub(crate) fn set_in_force(by_masks: bool) {
     }
 }
 
-/// The address 32 bytes above a copy's target. It shows whether the target is close to the end of a
-/// page, and the copy addresses the target relative to it.
+/// The address 32 bytes above a copy's target. The address shows whether the target is close to
+/// the end of a page. The copy accesses the target relative to this address.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Above(*mut u8);
 
 impl Above {
     /// `None` if the target is in the last bytes of a page, where a mask may be slow, or if the
-    /// policy does not use masks. One test covers both.
+    /// policy does not use masks. One test of the bits covers both conditions.
     #[inline(always)]
     pub(crate) fn by_policy(target: *mut u8) -> Option<Self> {
         Self::by(target, COPIES.load(Ordering::Relaxed))
@@ -118,8 +120,8 @@ impl Above {
     #[inline(always)]
     fn by(target: *mut u8, bits: u32) -> Option<Self> {
         let above: *mut u8;
-        // If the compiler could see the sum, it would compute it again in callers, which is one
-        // more result. SAFETY: the instruction accesses no memory.
+        // If the compiler could see the sum, it would compute the sum again in callers, which is
+        // one more instruction with a result. SAFETY: the instruction accesses no memory.
         unsafe {
             asm!(
                 "lea {}, [{} + {}]",
@@ -196,8 +198,8 @@ pub(crate) unsafe fn copy_33_to_127(target: *mut u8, source: *const u8, length: 
     }
 }
 
-/// Whether a fill at this address uses masks. It does not in the last line of a page, where a mask
-/// may be slow, or if the policy does not use masks.
+/// Whether a fill at this address uses masks. It does not use masks in the last line of a page,
+/// where a mask may be slow, or if the policy does not use masks.
 #[inline(always)]
 pub(crate) fn fills_by_policy(target: *mut u8) -> bool {
     fills_by(target, FILLS.load(Ordering::Relaxed))
@@ -222,17 +224,18 @@ fn fills_by(target: *mut u8, bits: u32) -> bool {
 ///
 /// The assembly ends with the smallest sizes, so that a return follows them: with a jump to a
 /// return, they take 1.05 to 1.11 times as long. The first half is stored first, so that a load
-/// from it waits less. The registers are those of the arguments, so that the return value is moved
-/// last: moved first, as the compiler would do, a fleet's fills take 1.03 times as long.
+/// from this half waits less. The code uses the registers of the arguments, so that it can move
+/// the return value last. If the return value is moved first, as the compiler would do, a fleet's
+/// fills take 1.03 times as long.
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes, and should not lie in the last line of a page,
 /// where this is slow. The processor must have AVX-512 BW and VL, and BMI2.
 #[inline(always)]
 pub(crate) unsafe fn fill_to_255(target: *mut u8, byte: i32, length: usize) -> bool {
-    // SAFETY: the two masks together select `length` bytes. The second applies 32 bytes above the
-    // first, or at the same address if it is empty. The label `lines` has the lengths that its
-    // callee requires. Only clobbered registers are written.
+    // SAFETY: the two masks together select `length` bytes. The second mask applies 32 bytes
+    // above the first, or at the same address if it is empty. The label `lines` has the lengths
+    // that its callee requires. Only clobbered registers are written.
     unsafe {
         asm!(
             "vpbroadcastb ymm16, esi",

@@ -1,11 +1,11 @@
-//! AVX-512's lines in zmm16 to zmm31, for the sizes above those of small copies and fills with
+//! AVX-512's lines in zmm16 to zmm31, for sizes above the limit of small copies and fills with
 //! masks.
 //!
-//! The compiler would choose zmm0 to zmm15, whose lower parts SSE uses, and end with `vzeroupper`.
-//! That is four more operations on the critical path of calls whose size was mispredicted. For
-//! packet sizes (64, 594 and 1,518 bytes) in L1 on Emerald Rapids, copies in the compiler's
-//! registers, reached through two jumps, take 1.03 of glibc's time, and the copies here take
-//! 0.99; fills take 1.11 and 1.01.
+//! The compiler would choose zmm0 to zmm15, whose lower parts SSE uses, and end with
+//! `vzeroupper`. `vzeroupper` adds four operations to the critical path of a call whose size was
+//! mispredicted. For packet sizes (64, 594 and 1,518 bytes) in L1 on Emerald Rapids, copies in
+//! the compiler's registers, reached through two jumps, take 1.03 of glibc's time, and the copies
+//! here take 0.99; fills take 1.11 and 1.01.
 
 use core::arch::asm;
 
@@ -90,11 +90,11 @@ pub(crate) unsafe fn copy_257_to_512(target: *mut u8, source: *const u8, length:
 pub(crate) unsafe fn copy_forward(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length > BLOCK_MAX);
     let at = LINE - (target.addr() & (LINE - 1));
-    // SAFETY: as `generic::forward`: head and tail are loaded first and lie inside; `at` starts at
-    // most at 64, where the head ends, which is below length - 256, and the loop continues while
-    // it is, so each step ends below `length`; target + at is a multiple of 64. A step completes
-    // its loads before it stores, and stores only below what later steps load. Only clobbered
-    // registers are written.
+    // SAFETY: as `generic::forward`: head and tail are loaded first and lie inside; `at` starts
+    // at most at 64, where the head ends, which is below length - 256, and the loop continues
+    // while `at` is below that, so each step ends below `length`; target + at is a multiple of
+    // 64. A step completes its loads before it stores, and stores only below what later steps
+    // load. Only clobbered registers are written.
     unsafe {
         asm!(
             "vmovdqu64 zmm16, zmmword ptr [{source}]",
@@ -130,8 +130,9 @@ pub(crate) unsafe fn copy_forward(target: *mut u8, source: *const u8, length: us
 }
 
 /// Fills the first four and the last four lines, which is the whole target up to [`BLOCK_MAX`]
-/// bytes. It runs before the branch at that size, which is mispredicted if sizes vary: sizes of
-/// packets in L1 take 0.97 of the time of one line and a loop (Xeon of family 6, model 167).
+/// bytes. This function runs before the branch at [`BLOCK_MAX`], which is mispredicted if sizes
+/// vary: sizes of packets in L1 take 0.97 of the time that one line and a loop take (Xeon of
+/// family 6, model 167).
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes, which must be at least [`STEP`]. The processor
@@ -169,8 +170,8 @@ pub(crate) unsafe fn fill_ends(target: *mut u8, byte: i32, length: usize) {
 pub(crate) unsafe fn fill_between(target: *mut u8, byte: i32, length: usize) {
     debug_assert!(length > BLOCK_MAX);
     // SAFETY: the loop starts at the last multiple of 64 in the first step, or right after that
-    // step, which is below the start of the last step. It continues while it is below that start,
-    // so each step ends below `length`. Only clobbered registers are written.
+    // step, which is below the start of the last step. The loop continues while `at` is below
+    // that start, so each step ends below `length`. Only clobbered registers are written.
     unsafe {
         asm!(
             "vpbroadcastb zmm16, {byte:e}",
