@@ -70,7 +70,8 @@ impl Journal {
             let path = folder.join(name);
             let _turn = turn_in(folder);
             let _earlier_lock = lock_earlier(&path)?;
-            // Last, so that a run which cannot begin does not rename an earlier run's records.
+            // This step comes last, so that a run which cannot begin does not rename an earlier
+            // run's records.
             earlier = keep_earlier(&path)?;
             file = Some((path.clone(), create_locked(path)?));
         }
@@ -181,7 +182,7 @@ fn turn_in(folder: &Path) -> Option<File> {
 }
 
 /// Locks the records of an earlier run, if there are any, so that no running process still writes
-/// them. The lock ends with the file or with the process.
+/// them. The lock ends when the file is closed or the process ends.
 fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
     // Checked first, because opening a FIFO waits. If this is not a file or cannot be read, the
     // function that renames it reports the error.
@@ -251,7 +252,8 @@ fn keep_earlier(path: &Path) -> Result<Option<PathBuf>, Error> {
     Ok(Some(old))
 }
 
-/// Whether the file is the rest of a run that ended before its first record: a machine, or nothing.
+/// Whether the file remains from a run that ended before its first record: it contains a machine,
+/// or nothing.
 fn holds_no_record(path: &Path) -> bool {
     /// A machine's line has about 4 KiB.
     const LIMIT_BYTES: u64 = 1 << 20;
@@ -269,7 +271,8 @@ fn or_here(folder: &Path) -> &Path {
 /// or a full disk shows before the measurement. With size 0, tests only that a file can be made.
 fn prove_writable(folder: &Path, room: Bytes) -> Result<(), Error> {
     let proof = Temporary::beside(&folder.join("haul-room"));
-    // New, so that a link which another user left in a shared folder is not followed.
+    // The file must be new, so that a link which another user left in a shared folder is not
+    // followed.
     let created = File::options().write(true).create_new(true).open(proof.path());
     let mut file = created.map_err(|reason| folder_error(folder, reason))?;
     let written = io::copy(&mut io::repeat(b' ').take(room.0), &mut file);

@@ -65,7 +65,7 @@ pub(crate) fn begin() {
 /// Hands signals over to the command from now on, as `stops` says.
 ///
 /// # Errors
-/// Signals cannot be watched for, and the command needs to see them.
+/// haul cannot watch for signals, and the command needs to see them.
 pub(crate) fn hand_over(stops: Stops) -> Result<(), Error> {
     let failure = lock().failure.take().filter(|_| stops != Stops::AtOnce);
     STOPS.store(stops as u8, Ordering::Relaxed);

@@ -24,7 +24,7 @@ pub extern "C" fn haul_version() -> *const c_char {
 /// the first. libhaul.so calls this when it is loaded. A program that links libhaul.a should call
 /// it early in main. Until then the defaults for the processor apply, which are correct as well.
 ///
-/// Looks for the file at HAUL_TUNING, in the user's configuration directory and in /etc. A
+/// Searches for the file at HAUL_TUNING, in the user's configuration directory and in /etc. A
 /// set-user-id program reads no file. Makes some system calls and allocates; thread-safe; not
 /// async-signal-safe.
 ///

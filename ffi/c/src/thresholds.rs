@@ -9,7 +9,7 @@ use haul_copy::Thresholds;
 use crate::argument::put;
 use crate::status::haul_status;
 
-/// Without it, a thread could undo a threshold that another thread sets at the same time.
+/// Without this lock, a thread could undo a threshold that another thread sets at the same time.
 static SETTING: Mutex<()> = Mutex::new(());
 
 /// The names as C strings, in the order of [`Thresholds::NAMES`].

@@ -38,17 +38,17 @@ impl Outgoing<'_, '_> {
 /// The result of beginning to transfer a message.
 #[derive(Debug)]
 pub(crate) enum Begun {
-    /// The receiver can read all of it. The header is published with this detail.
+    /// The receiver can read the whole message. The caller publishes the header with this detail.
     Whole { detail: u64 },
-    /// The header is published, and the sender's part moves the bytes afterwards.
+    /// The caller publishes the header, and the sender's part moves the bytes afterwards.
     Moving { detail: u64 },
-    /// The header is published, and the receiver moves the bytes.
+    /// The caller publishes the header, and the receiver moves the bytes.
     Left { detail: u64 },
-    /// A part of the work was done; the remainder is due before the header is published.
+    /// A part of the work is done; the remainder must be done before the header is published.
     NotYet,
-    /// It cannot begin before another transfer is complete.
+    /// The message cannot begin before another transfer is complete.
     Blocked,
-    /// This mechanism cannot carry the message; nothing of it was published.
+    /// This mechanism cannot carry the message; no part of the message was published.
     Impossible,
 }
 
@@ -57,8 +57,8 @@ pub(crate) enum Begun {
 pub(crate) enum Then {
     /// Nothing: the caller may reuse the bytes.
     Complete,
-    /// The receiver reports that it has the whole message, or that it cannot receive all of it by
-    /// this mechanism.
+    /// The receiver's answer: that it has the whole message, or that it cannot receive all of the
+    /// message by this mechanism.
     Answer,
 }
 
@@ -100,8 +100,8 @@ pub(crate) trait Sends: Sized {
     /// Whether the checksum is computed while the bytes are moved.
     const SUMS: bool;
 
-    /// Releases the resources that it held for the message. `has_arrived` is false if this
-    /// mechanism did not complete the message.
+    /// Releases the resources that this mechanism held for the message. `has_arrived` is false if
+    /// this mechanism did not complete the message.
     fn release(&mut self, _state: &mut Self::State, _has_arrived: bool) {}
 }
 
@@ -123,11 +123,11 @@ pub(crate) struct Incoming<'m> {
 pub(crate) enum Taken {
     /// All bytes.
     Whole,
-    /// This many bytes from the first on; no more arrive by this mechanism.
+    /// This many bytes from the start of the message; this mechanism delivers no more.
     Part(usize),
 }
 
-/// Memory that a message arrives in and that the receiver's caller gets without a copy.
+/// Memory in which a message arrives, and which the receiver's caller gets without a copy.
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub(crate) memory: Buffer,

@@ -1,6 +1,6 @@
-//! `lease`: the sender copies directly into the receiver's memory, which both ends have mapped: one
-//! copy, by the processor, without a system call and, once the memory is warm, without a page
-//! fault.
+//! `lease`: the sender copies directly into the receiver's memory, which both ends have mapped.
+//! This is one copy by the processor, without a system call and, once the memory is warm, without
+//! a page fault.
 //!
 //! ```text
 //! sender:    publish the length,  wait for the offer
@@ -8,10 +8,10 @@
 //! sender:    copy,  publish
 //! ```
 //!
-//! Only between ends that trust each other: the sender can still write to the memory that the
-//! receiver gets. A target outside the pool, or one that shares a page with other memory, is not
-//! offered: the receiver reports that, and the message goes through the ring. The sender allocates
-//! the pool's pages as it reaches them.
+//! This mechanism is only for ends that trust each other, because the sender can still write to
+//! the memory that the receiver gets. The receiver does not offer a target that is outside the
+//! pool or shares a page with other memory. It reports that, and the message goes through the
+//! ring. The sender allocates the pool's pages when its copy reaches them.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(crate) struct MappedPools {
 struct MappedPool {
     number: u64,
     region: Region,
-    /// Bytes from its beginning whose pages are allocated.
+    /// Number of bytes from the pool's beginning that have allocated pages.
     backed: usize,
 }
 
@@ -65,7 +65,7 @@ impl MappedPools {
         }
     }
 
-    /// The pool that was offered. A new pool is mapped.
+    /// The pool that the receiver offered. Maps it first if it is new.
     fn find(&mut self, lane: &Lane, number: u64) -> Option<&mut MappedPool> {
         let slot = &mut self.slots[(number % POOLS_MAX as u64) as usize];
         if slot.as_ref().is_none_or(|mapped_pool| mapped_pool.number != number) {
@@ -185,7 +185,7 @@ impl Sends for Sending {
 /// The receiver's part.
 #[derive(Debug, Default)]
 pub(crate) struct Receiving {
-    /// The pool of the target, once the target was offered.
+    /// The pool of the target, once this end has offered the target.
     offered: Option<Arc<Pool>>,
 }
 
@@ -265,8 +265,8 @@ impl Receiving {
             lane.system_calls += 1;
             match lane.link.send_file(Kind::Pool, pool.number, pool.file()) {
                 Ok(()) => pool.set_handed_over(),
-                // A full socket is refused too, because no event would signal that it has room
-                // again.
+                // A full socket counts as a refusal too, because no event would signal that it
+                // has room again.
                 Err(_) => return Step::Done(REFUSED),
             }
         }

@@ -7,15 +7,16 @@
 //! (see `huge`), otherwise as much as three copies. So this mechanism is for a producer that
 //! builds the message once, in place.
 //!
-//! If both ends trust each other and no other process reaches the memory ([`exclusive`]), it is
-//! handed over unsealed. The receiver maps it shared, with its huge pages, and writes copy no
-//! page. A seal would also prove that no pages are pinned, but it cannot be removed.
+//! If both ends trust each other and no other process reaches the memory ([`exclusive`]), the
+//! sender hands it over unsealed. The receiver maps it shared, with its huge pages, and writes
+//! copy no page. A seal would also prove that no pages are pinned, but a seal cannot be removed.
 //!
-//! A write to a page of a view costs a fault and a copy of 4 KiB, huge page or not: 2.5 to 3.2 us
-//! on Zen 4 under KVM. Writing to one page in ten costs 0.6 to 0.9 of a warm copy of all pages. A
-//! receiver that knows beforehand where it will write can announce it, see `announced`. A tenth
-//! of the message in one piece then costs 0.08 to 0.2 of a warm copy from the second message on;
-//! the first message also pays for the huge pages.
+//! The first write to a page of a view costs a fault and a copy of 4 KiB, huge page or not: 2.5
+//! to 3.2 us on Zen 4 under KVM. Writing to one page in ten costs 0.6 to 0.9 times as much as a
+//! warm copy of all pages. A receiver that knows beforehand where it will write can announce it,
+//! see `announced`. Writing to an announced tenth of the message, in one piece, then costs 0.08
+//! to 0.2 times as much as a warm copy, from the second message on; the first message also pays
+//! for the huge pages.
 
 use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
@@ -75,7 +76,8 @@ impl Sending {
         Self { built: Some(Built::new(building)), file: None }
     }
 
-    /// Adds a piece of the message to the checksum. Once all of it is added, gives the memory up.
+    /// Adds a piece of the message to the checksum. Once the whole message is added, gives the
+    /// memory up.
     fn give_up(&mut self, mut built: Built, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
         let link = Arc::clone(&out.lane.link);
         if link.settings.integrity {
@@ -149,7 +151,8 @@ impl Receives for Receiving {
         Ok(Some(Destination { memory, is_whole: true }))
     }
 
-    /// Replaces the target's pages by those that were handed over, or copies a piece of them.
+    /// Replaces the target's pages with those that the sender handed over, or copies a piece of
+    /// them.
     fn step(
         &mut self,
         _: &mut (),
@@ -189,8 +192,8 @@ enum Ownership {
 }
 
 impl Ownership {
-    /// Checks the memory and returns its ownership. If a trusted sender gave it up but this process
-    /// may not be the only one that reaches it, it is sealed here.
+    /// Checks the memory and returns its ownership. If a trusted sender gave the memory up but
+    /// another process may still reach it, this function seals it.
     ///
     /// # Errors
     /// [`Error::Memory`] if the memory is neither sealed nor exclusive, [`Error::System`].
@@ -218,12 +221,12 @@ impl Ownership {
 /// Maps the message as the receiver's own memory.
 ///
 /// # Errors
-/// Those of [`Ownership::of`].
+/// The errors of [`Ownership::of`].
 fn map_message(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
     Ownership::of(file, length, is_trusted)?.map(file, length)
 }
 
-/// Replaces whole pages of a target, which must be haul's own mapping, by the pages of the
+/// Replaces whole pages of a target, which must be haul's own mapping, with the pages of the
 /// message, and copies the remainder. Returns the number of bytes copied, or `None` if the
 /// replacement is not possible; then the target is unchanged.
 ///
@@ -296,8 +299,8 @@ impl Building {
     }
 
     /// Drops this process's access. If `may_be_whole` and no other process reaches the memory,
-    /// the receiver may write to it, and the second value is true. Otherwise the memory is
-    /// sealed, and therefore constant.
+    /// the receiver may write to it, and the second returned value is true. Otherwise the memory
+    /// is sealed, and therefore constant.
     fn give_up(self, may_be_whole: bool) -> Result<(OwnedFd, bool), Error> {
         if may_be_whole
             && self.is_counted

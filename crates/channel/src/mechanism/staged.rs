@@ -33,7 +33,7 @@ pub(crate) const CALLS_TO_CHECK: u64 = 3;
 /// Number of system calls to copy a piece out: map, unmap.
 const CALLS_TO_COPY_SOME: u64 = 2;
 
-/// Hands over the memory of a message, ahead of the header.
+/// Hands over the memory of a message, before the header.
 ///
 /// # Errors
 /// The kernel's error. A full socket is an error too, because polling would not signal that it
@@ -106,7 +106,7 @@ impl Receiving {
     /// Copies the next piece of memory that was checked.
     ///
     /// # Errors
-    /// Those of [`copy_piece`].
+    /// The errors of [`copy_piece`].
     pub(crate) fn copy_next(
         &mut self,
         incoming: &mut Incoming<'_>,
@@ -161,7 +161,7 @@ impl Receives for Receiving {
 /// in that one call, which takes 0.15 s for a GiB.
 const CLOSED_IN_BACKGROUND_BYTES_MIN: usize = 16 << 20;
 
-/// A memory file that a message is being copied to.
+/// A memory file into which a message is being copied.
 #[derive(Debug)]
 struct Making {
     file: OwnedFd,

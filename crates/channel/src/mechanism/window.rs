@@ -18,7 +18,7 @@
 //!
 //! For Intel's figures see `ring`, `pace` and `layout`. The processor's vendor decides, because
 //! the measured `distance` does not distinguish Intel from Zen 4. An unknown vendor counts as
-//! AMD, because that loses less if it is wrong.
+//! AMD, because that assumption loses less if it is wrong.
 
 use std::sync::OnceLock;
 

@@ -1,5 +1,5 @@
-//! Pages of a view of sealed memory to which the receiver announces that it will write. They are
-//! copied at once, not one by one at the first write to each.
+//! Pages of a view of sealed memory to which the receiver announces that it will write. haul
+//! copies them at once, not one by one at the first write to each page.
 //!
 //! The first write to a page of a private view of a file causes a fault and a copy of 4 KiB,
 //! however large the file's own pages are. Announced bytes are copied into huge pages of 2 MiB,
@@ -62,7 +62,7 @@ pub(crate) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     copied
 }
 
-/// The huge pages of a view of which at least half is wanted; an empty range if there are none.
+/// The view's huge pages that `wanted` covers to at least half; an empty range if there are none.
 fn huge_pages(wanted: &Range<usize>, view: &Range<usize>) -> Range<usize> {
     static ARE_GIVEN: LazyLock<bool> = LazyLock::new(machine::has_transparent_huge_pages);
     let mut first = wanted.start / HUGE_BYTES * HUGE_BYTES;
@@ -77,7 +77,7 @@ fn huge_pages(wanted: &Range<usize>, view: &Range<usize>) -> Range<usize> {
     if *ARE_GIVEN && first < last { first..last } else { wanted.start..wanted.start }
 }
 
-/// Replaces the first of these pages by huge pages with the same content. Returns the number of
+/// Replaces the first of these pages with huge pages of the same content. Returns the number of
 /// bytes replaced.
 fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
     let (new, length) = match spares::take(addresses.len()) {
@@ -107,7 +107,8 @@ fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
     Some(length)
 }
 
-/// Huge pages, if there are any: private and zeroed. Memory is allocated at the first access.
+/// Huge pages, if there are any: private and zeroed. The kernel allocates memory at the first
+/// access.
 fn new_pages(length: usize) -> Option<NonNull<u8>> {
     let address = std::ptr::without_provenance_mut(huge::aligned_address(length));
     let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -134,8 +135,8 @@ fn copy_one(view: NonNull<u8>, new: NonNull<u8>, offset: usize) {
     unsafe { Hint::ReadSoon.copy_raw(to, from, HUGE_BYTES) };
 }
 
-/// Copies these pages by one call, if there are enough of them and the kernel has the call (Linux
-/// 5.14). Returns the number of bytes copied.
+/// Copies these pages with one call, if there are enough of them and the kernel has the call
+/// (Linux 5.14). Returns the number of bytes copied.
 fn populate(base: NonNull<u8>, addresses: Range<usize>) -> usize {
     let start = addresses.start / PAGE_BYTES * PAGE_BYTES;
     let end = addresses.end.next_multiple_of(PAGE_BYTES);

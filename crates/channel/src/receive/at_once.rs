@@ -50,8 +50,8 @@ impl Inbox {
         self.inline_before = length;
         let calls_before = self.lane.system_calls;
         self.consumed = self.consumed.next();
-        // Until this is published, the slot does not change, even if the sender has given up
-        // meanwhile.
+        // Until this end publishes the new count, the slot does not change, even if the sender
+        // has given up meanwhile.
         let left = self.published.index() - self.consumed.index();
         self.lane.signal_lazily(layout::CONSUMED, self.consumed.index(), left > SLOTS / 2);
         Some(account(header.length, self.lane.system_calls - calls_before))
@@ -116,8 +116,8 @@ mod tests {
         }
     }
 
-    /// Replaces this end's mapping by that of an empty file. Accesses then fail like those to a
-    /// hole for which the system has no page.
+    /// Replaces this end's mapping by that of an empty file. Accesses then fail like accesses to
+    /// a hole, for which the system has no page.
     fn lose(end: &Channel) {
         let region = &end.sender.outbox.lane.link.region;
         let base = region.at(0, region.size_bytes());
@@ -151,7 +151,7 @@ mod tests {
                 let error = other.recv_into(&mut vec![0; length]).unwrap_err();
                 assert!(matches!(error, Error::Memory { .. }), "{length}: {error}");
                 drop(other);
-                // It had arrived already, or the receiver is gone.
+                // The message had arrived already, or the receiver is gone.
                 let _ = sent.join().unwrap();
             });
         }

@@ -65,7 +65,7 @@ impl Inbox {
     /// Begins a call, see [`Lane::enter`].
     ///
     /// # Errors
-    /// Those of [`Lane::enter`].
+    /// The errors of [`Lane::enter`].
     #[inline]
     pub(crate) fn enter(&mut self) -> Result<(), Error> {
         let consumed = self.consumed.index();

@@ -36,7 +36,8 @@ impl Receiver {
         Self { inbox, building: None, can_peer_write: false }
     }
 
-    /// Waits for a message and copies it to the start of `target`. The account has its length.
+    /// Waits for a message and copies it to the start of `target`. The account contains the
+    /// message's length.
     ///
     /// # Errors
     /// [`Error::TooSmall`]: the message stays, for a call with a larger target. [`Error::Closed`]:
@@ -55,7 +56,7 @@ impl Receiver {
     /// writes the remainder of the piece when it continues, even after this call has returned.
     ///
     /// # Errors
-    /// Those of [`recv_into`](Self::recv_into).
+    /// The errors of [`recv_into`](Self::recv_into).
     ///
     /// # Safety
     /// If this fails, `target` must stay mapped and must be neither read nor written until the
@@ -112,8 +113,8 @@ impl Receiver {
     /// Waits for a message and returns it in a new buffer.
     ///
     /// # Errors
-    /// Those of [`recv_into`](Self::recv_into), and [`Error::System`] if there is no memory for
-    /// the buffer.
+    /// The errors of [`recv_into`](Self::recv_into), and [`Error::System`] if there is no memory
+    /// for the buffer.
     pub fn recv(&mut self) -> Result<Buffer, Error> {
         let length = self.wait_length()?;
         let building = self.memory(length)?;
@@ -122,10 +123,10 @@ impl Receiver {
 
     /// Returns a message if it is complete or can be completed without waiting. Returns `None` if
     /// [`as_fd`](Self::as_fd) must be polled for reading before the next call. Each call continues
-    /// where the last one ended, and moves bytes for some milliseconds at most.
+    /// where the last call ended, and moves bytes for some milliseconds at most.
     ///
     /// # Errors
-    /// Those of [`recv`](Self::recv). The caller must check the deadline.
+    /// The errors of [`recv`](Self::recv). The caller must check the deadline.
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
         self.inbox.enter()?;
         let result = transfer::advance(&mut AwaitingHeader { inbox: &mut self.inbox });
@@ -148,7 +149,7 @@ impl Receiver {
     /// Waits for a message and returns its length. The message stays in the channel.
     ///
     /// # Errors
-    /// Those of [`recv_into`](Self::recv_into).
+    /// The errors of [`recv_into`](Self::recv_into).
     pub fn wait_length(&mut self) -> Result<usize, Error> {
         self.inbox.enter()?;
         let result = transfer::drive(&mut AwaitingHeader { inbox: &mut self.inbox });
@@ -208,7 +209,7 @@ impl Receiver {
         }
     }
 
-    /// Gives up the message whose target this was.
+    /// Gives up the message for which this was the target.
     fn abandon(&mut self, target: &[u8]) {
         self.can_peer_write = !self.inbox.revoke_target(target);
     }

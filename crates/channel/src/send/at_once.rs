@@ -2,8 +2,8 @@
 //!
 //! Most inline messages use this path. It does the work of [`Sending`], without the state for
 //! messages that wait, use another mechanism or fail. On Cascade Lake a message of 64 B needed
-//! 890 instructions on the slow path. Every other case is left, without side effects, to the slow
-//! path.
+//! 890 instructions on the slow path. It leaves every other case to the slow path, without side
+//! effects.
 //!
 //! [`Sending`]: crate::Sending
 
@@ -25,8 +25,8 @@ impl Outbox {
     ///
     /// # Errors
     /// [`Error::Memory`] if the receiver removed shared memory; [`Error::PeerGone`] if the receiver
-    /// died before it consumed the message. These are checked last, so that the receiver does not
-    /// wait for the checks.
+    /// died before it consumed the message. This path checks both conditions last, so that the
+    /// receiver does not wait for the checks.
     #[inline]
     pub(crate) fn send_at_once(&mut self, bytes: &[u8]) -> Option<Result<Account, Error>> {
         if self.longest_at_once.is_none_or(|longest| bytes.len() > longest) {

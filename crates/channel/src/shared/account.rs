@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use super::names::Mechanism;
 
-/// The cost of a transfer at one end. The transfer's cost is the sum of both ends.
+/// The cost of a transfer at one end. The cost of the whole transfer is the sum of the accounts
+/// of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// The mechanism that moved the bytes. If the first mechanism was given up, this is the last
-    /// one.
+    /// The mechanism that moved the bytes. If the first mechanism was given up, the mechanism
+    /// that replaced it.
     pub mechanism: Mechanism,
     /// The mechanism that the transfer began with, if it was given up.
     pub fell_back_from: Option<Mechanism>,
     /// The message's size in bytes.
     pub size_bytes: u64,
     /// Bytes that this end copied, by the processor or by the kernel on its behalf. A mechanism's
-    /// copies per byte are the sum of both ends divided by the size.
+    /// copies per byte are the sum of this value at both ends, divided by the size.
     pub copied_bytes: u64,
     /// Whether the receiver compared the bytes that it keeps with a checksum.
     pub is_checked: bool,
@@ -33,7 +34,7 @@ pub struct Account {
 }
 
 /// From this size on, a transfer takes much longer than the four system calls that measure it. In
-/// a guest these take 1.2 us at either end; a transfer of 64 KiB takes 10 us.
+/// a guest these calls take 1.2 us at either end; a transfer of 64 KiB takes 10 us.
 const METERED_BYTES_MIN: u64 = 128 << 10;
 
 impl Account {
@@ -66,7 +67,8 @@ impl Meter {
         Self { cpu: time_of_thread(), faults: faults_of_thread() }
     }
 
-    /// Writes the time and faults since the beginning. Must be called by the thread that began.
+    /// Writes the time and faults since the beginning. Must be called by the thread that began
+    /// the measurement.
     pub(crate) fn write_to(&self, account: &mut Account) {
         let now = Self::start();
         account.cpu = Some(now.cpu.saturating_sub(self.cpu));

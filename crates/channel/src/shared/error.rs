@@ -46,9 +46,9 @@ pub enum Error {
     OtherUser {
         /// The attempt: `connect`, `accept`.
         attempt: &'static str,
-        /// Its process; `None` if this PID namespace cannot see it.
+        /// The process at the other end; `None` if this PID namespace cannot see it.
         process: Option<i32>,
-        /// Its user.
+        /// The user of that process.
         user: u32,
         /// Whether that number stands for all users that have no number in this user namespace.
         is_unknown: bool,

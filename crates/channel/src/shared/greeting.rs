@@ -20,7 +20,7 @@ pub(crate) struct Greeting {
     pub(crate) trusts: bool,
     /// Whether the sender of the packet has read the number at `probe` in the other's memory.
     pub(crate) can_pull: bool,
-    /// A random number of the sender, which the other end must send back.
+    /// A random number that the sender chose, which the other end must send back.
     pub(crate) nonce: u64,
     /// The other end's number.
     pub(crate) echo: u64,

@@ -92,7 +92,7 @@ impl<'a> Party<'a> {
             return Err(Error::Handshake {
                 what: "proof",
                 found: "not of the process that began".into(),
-                expected: "the number that it was given".into(),
+                expected: "the number that this end sent".into(),
             });
         }
         Ok(greeting)

@@ -73,8 +73,8 @@ fn has_room(running: u64, processors: usize) -> bool {
     running <= processors as u64 * THREAD + THREAD / 2
 }
 
-/// Processors of the machine. The kernel does not report how many threads run on the processors of
-/// this process alone.
+/// The number of processors of the machine. The kernel does not report how many threads run on
+/// the processors of this process alone.
 fn processors_of_all() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {

@@ -31,12 +31,12 @@ const LINE_BYTES: usize = 128;
 pub(crate) const PUBLISHED: usize = 0;
 /// u64, receiver: messages consumed.
 pub(crate) const CONSUMED: usize = LINE_BYTES;
-/// u64, sender: cells of the ring filled.
+/// u64, sender: ring cells filled.
 pub(crate) const FILLED: usize = 2 * LINE_BYTES;
-/// u64, receiver: cells of the ring emptied.
+/// u64, receiver: ring cells emptied.
 pub(crate) const DRAINED: usize = 3 * LINE_BYTES;
-/// u64, receiver: the message of which it cannot receive more by the message's mechanism, counted
-/// from 1.
+/// u64, receiver: the message that it cannot receive completely by the message's mechanism,
+/// counted from 1.
 pub(crate) const REFUSED: usize = 4 * LINE_BYTES;
 /// u64, receiver: the number of bytes that it has received of that message.
 pub(crate) const REFUSED_AT: usize = REFUSED + 8;
@@ -81,7 +81,7 @@ pub(crate) const PUSHED: usize = 11 * LINE_BYTES;
 /// u64, sender: the message that it has abandoned, counted from 1.
 pub(crate) const ABANDONED: usize = PUSHED + 8;
 /// u64, sender: the last message that it has copied into its lease, counted from 1. The sender may
-/// have begun the next one when the receiver reads this.
+/// have begun the next message when the receiver reads this word.
 pub(crate) const LEASE_FILLED: usize = PUSHED + 16;
 
 /// The end is in use.

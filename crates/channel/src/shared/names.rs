@@ -17,9 +17,10 @@ pub enum Mechanism {
     Pull,
     /// Built in shared memory, sealed and mapped: no copy.
     Sealed,
-    /// The sender writes the receiver's memory while the receiver reads the sender's: one copy.
+    /// The sender writes to the receiver's memory while the receiver reads the sender's memory:
+    /// one copy.
     Double,
-    /// The sender copies into memory of the receiver that it has mapped: one copy.
+    /// The sender copies into receiver memory that it has mapped: one copy.
     Lease,
 }
 

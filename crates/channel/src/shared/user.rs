@@ -4,7 +4,7 @@
 //! its first call, if the half was not used since the fork. For each half, the shared memory has
 //! a word that only this end changes: 0 at first, then a number that the process chooses. Before
 //! the process changes the word, it sends a packet to the peer. The kernel names the packet's
-//! sender, and the packet carries a descriptor by which the peer watches the process.
+//! sender, and the packet carries a descriptor through which the peer watches the process.
 //!
 //! ```text
 //! takes over:  sends the number;   word: the known number -> the new one

@@ -11,7 +11,7 @@ pub(crate) trait Word {
     /// Publishes a value, and with it everything written before.
     fn put(&self, value: u64);
 
-    /// Replaces `old` by `new`, or returns the word's value if it is not `old`.
+    /// Replaces `old` with `new`, or returns the word's value if it is not `old`.
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64>;
 }
 

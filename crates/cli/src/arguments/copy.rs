@@ -45,7 +45,7 @@ pub(crate) struct List {
 /// haul.h: up to 64 bytes are copied inline, larger sizes by one call. `haul-c` is called through C
 /// at every size. On size classes and single sizes, where functions are compared, `haul` is called
 /// through C as libc is, and `haul-inline` is the inline code. The parameter `call` of each record
-/// of drawn sizes says which one it is.
+/// of drawn sizes says which code was measured.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
     haul copy bench --distribution sizes.csv --level all --json > bench.jsonl\n  \
@@ -87,8 +87,8 @@ pub(crate) struct Bench {
     /// 0.008, as published]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) overlap: Option<f64>,
-    /// Kernels to measure beside libc, or haul-c and haul-inline, instead of the default subjects;
-    /// several may be given
+    /// Kernels, haul-c or haul-inline to measure in addition to libc, instead of the default
+    /// subjects; several may be given
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) kernel: Vec<String>,
     /// Total measuring time [default: 2s for each measurement]; the expected setup time is printed
@@ -106,8 +106,8 @@ pub(crate) struct Bench {
 ///
 /// Finds how this machine copies and fills best: the shape of small copies, the instruction set,
 /// the limits of string instructions, and the sizes at which the kernel changes. Checks the result
-/// on sizes and distributions that it was not found on, keeps the defaults unless they lose, and
-/// writes haul.toml with the evidence. Takes under 60 seconds.
+/// on sizes and distributions that it was not derived from, keeps the defaults unless they lose,
+/// and writes haul.toml with the evidence. Takes under 60 seconds.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy tune --out-file ~/.config/haul/haul.toml")]
 pub(crate) struct Tune {

@@ -109,9 +109,9 @@ pub(crate) struct Between {
 ///
 /// Sets up a whole flow on this machine, without an external traffic generator: a generator and a
 /// switch on one processor, a guest with a virtio NIC on another. Compares copies in haul's switch,
-/// and haul with DPDK's testpmd and Open vSwitch. Restarts of the same program differ, so the
-/// restarts of all are interleaved in one run. Shows for each size which one forwards more, and
-/// where packets were lost.
+/// and haul with DPDK's testpmd and Open vSwitch. Restarts of one program differ, so the restarts
+/// of all programs are interleaved in one run. Shows for each size which program forwards more,
+/// and where packets were lost.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul forward pvp\n  \
     haul forward pvp --sizes 64 --copy haul,libc --restarts 3 --json\n  \
@@ -145,7 +145,7 @@ pub(crate) struct Pvp {
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = ["haul", "testpmd", "qemu"])]
     pub(crate) guest: String,
     /// Folder with the kernel of QEMU's guest, made by scripts/vhost-guest --image. HAUL_QEMU names
-    /// another QEMU than the one on PATH [default: target/forward-guest]
+    /// a QEMU other than the one on PATH [default: target/forward-guest]
     #[arg(long, value_name = "DIR")]
     pub(crate) guest_image: Option<PathBuf>,
     /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, only --flow pvp), or several
@@ -183,7 +183,7 @@ pub(crate) struct Pvp {
     pub(crate) time: Option<Duration>,
     /// Search for the highest loads that reach a goal, by MLRsearch (RFC 9971), with haul as
     /// switch, or with any switch for --flow return: ndr (no loss in half of the trials' time), pdr
-    /// (0.5% loss there), rfc2544 (no loss at all); several may be given
+    /// (0.5% loss in that half), rfc2544 (no loss at all); several may be given
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
     pub(crate) search: Vec<String>,
     /// Searches of each program, in turn, each after a restart

@@ -30,8 +30,8 @@ pub(crate) enum Heap {
 ///
 /// Measures haul's heap side by side with the installed C library's malloc, with mimalloc, jemalloc
 /// and tcmalloc preloaded instead of it, and with DPDK's rte_malloc. Each runs in its own process,
-/// all interleaved in one run, with the first baseline against itself as the noise floor. A peer
-/// that is not installed is left out; a note names it and its package.
+/// all interleaved in one run; the first baseline is also measured against itself, as the noise
+/// floor. A peer that is not installed is left out; a note names it and its package.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul heap bench --test growth --sizes 4KiB --align 4KiB --against dpdk,libc\n  \
@@ -138,7 +138,7 @@ pub(crate) struct Replay {
 /// Runs a program and records the calls to its allocator.
 ///
 /// Runs a program under libhaul_record.so, which writes the program's calls to malloc or rte_malloc
-/// into a trace. The program's input, output and exit code are unchanged. FILE holds the last
+/// into a trace. The program's input, output and exit code are unchanged. FILE records the last
 /// program that the started process executes. Each other process of the run has its own trace: a
 /// dot and the process number follow FILE, or replace %p in it.
 #[derive(Debug, Args)]

@@ -265,7 +265,7 @@ pub(crate) struct Compare {
     /// or if the runs cannot tell; several may be given
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
-    /// Changes up to this percentage count as none, however small the noise is
+    /// Changes up to this percentage count as no change, however small the noise is
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
     pub(crate) threshold: f64,
     /// Compare figures of one machine with those of another

@@ -178,8 +178,8 @@ pub(crate) struct Task {
 
 /// Joins the records of a plan's tasks, and names missing ones.
 ///
-/// Joins the record files of a plan's tasks in the plan's order. Names missing or damaged files and
-/// then exits with code 1; the records of the others are printed.
+/// Joins the record files of a plan's tasks in the plan's order. Names missing or damaged files,
+/// prints the records of the other tasks, and then exits with code 1.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim collect plan.jsonl --json > sweep.jsonl\n  haul report sweep.jsonl --csv"

@@ -58,12 +58,13 @@ pub(crate) trait Command {
     /// Something could not be written.
     fn render(&self, journal: &Journal) -> Result<(), Error>;
 
-    /// How it reacts to a signal.
+    /// How the command reacts to a signal.
     fn stops(&self) -> Stops {
         Stops::AtOnce
     }
 
-    /// Whether a signal is its normal end, because it runs on without one.
+    /// Whether a signal is the command's normal end, because the command runs until a signal
+    /// arrives.
     fn lasts_until_stopped(&self) -> bool {
         false
     }
@@ -104,7 +105,7 @@ fn this_machine() -> Machine {
 /// on it.
 ///
 /// # Errors
-/// They cannot be written.
+/// A record cannot be written.
 fn record(
     run: &str,
     records: impl IntoIterator<Item = Record>,

@@ -175,7 +175,7 @@ pub(crate) enum Error {
         /// The size that is needed.
         room: Bytes,
     },
-    /// A file for a tuning that is not a regular file, so its records cannot be written next to it.
+    /// The file for a tuning is not a regular file, so the records cannot be written next to it.
     #[error(
         "cannot tune into {}: it is not a regular file, and the records behind a haul.toml are written \
          next to it; name a regular file by --out-file",
@@ -235,13 +235,13 @@ pub(crate) enum Error {
         asked: Bytes,
         /// The largest possible size.
         limit: Bytes,
-        /// The option that named it.
+        /// The option that named the size.
         option: &'static str,
     },
     /// A size of 0.
     #[error("cannot measure 0 B: the smallest size is 1 B; name another {option}")]
     NoSize {
-        /// The option that named it.
+        /// The option that named the size.
         option: &'static str,
     },
     /// An option that would not change the measurement.
@@ -329,7 +329,7 @@ pub(crate) enum Error {
     /// A port could not be opened, or failed.
     #[error(transparent)]
     Forward(#[from] haul::forward::Error),
-    /// Signals cannot be watched for.
+    /// haul cannot watch for signals.
     #[error(
         "cannot watch for Ctrl-C: {0}; run haul from a shell that allows one more thread (ulimit -u, ulimit -v)"
     )]

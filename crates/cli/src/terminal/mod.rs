@@ -100,7 +100,7 @@ pub(crate) fn output() -> io::Result<io::Stdout> {
 /// Writes text and a line break over the `before` lines above the cursor.
 ///
 /// # Errors
-/// Those of [`print()`].
+/// The errors of [`print()`].
 pub(crate) fn print_over(text: &str, before: usize) -> Result<(), Error> {
     let up = if before > 0 { format!("\x1b[{before}A\r") } else { String::new() };
     print_as_it_is(&format!("{up}\x1b[J{text}"))

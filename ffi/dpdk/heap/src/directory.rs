@@ -1,8 +1,8 @@
 //! The directory, which the processes of one DPDK application share in addition to the heaps'
 //! metadata. It is a memzone, found by its name, with the location and the extents of each heap.
 //!
-//! A memzone lies at the same address in every process and ends with the application. Every value
-//! is checked when it is read, because another process may have overwritten it.
+//! A memzone has the same address in every process and ends with the application. Every value is
+//! checked when it is read, because another process may have overwritten it.
 
 use core::ffi::{CStr, c_int};
 use core::mem::offset_of;
@@ -367,7 +367,7 @@ mod tests {
             directory.publish(&[LOCATION]);
             damage(&directory);
             if directory.locations().is_ok() {
-                // Only a base with which the end overflows makes an end beyond all addresses.
+                // Only a base that makes the end overflow gives an end beyond all addresses.
                 directory.locations[0].base.store(1 << 63, Ordering::Relaxed);
             }
             assert_eq!(directory.locations(), Err(Problem::Unusable));

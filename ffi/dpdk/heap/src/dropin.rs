@@ -22,8 +22,9 @@ use crate::request::Request;
 const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
 
 /// The largest block for which a heap grows, in bytes: its largest class. DPDK serves larger
-/// blocks, unless a heap has idle memory for them. Their cost is the memory and not the search.
-/// If a heap grew for them, the next request to DPDK would have to clear all of that memory.
+/// blocks, unless a heap has idle memory for them. For larger blocks, the cost is the memory and
+/// not the search. If a heap grew for them, the next request to DPDK would have to clear all of
+/// that memory.
 pub(crate) const GROWN_BYTES_MAX: usize = 256 << 10;
 
 /// The largest block that a heap serves from idle memory, in bytes: a quarter of the largest

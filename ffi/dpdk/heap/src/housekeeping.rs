@@ -137,9 +137,10 @@ impl Pace {
         Self { pauses_until: now, quiet_since: now }
     }
 
-    /// Returns extents one by one until a thread uses DPDK's heap or this thread `is_needed`. If a
-    /// thread has used DPDK's heap recently, returns at most one extent and then pauses long enough
-    /// to keep to [`LOCK_SHARE`]. `give_one` returns one extent, or false if there is none.
+    /// Returns extents one by one until a thread uses DPDK's heap, or until `is_needed` shows
+    /// that this thread is needed elsewhere. If a thread has used DPDK's heap recently, returns
+    /// at most one extent and then pauses long enough to keep to [`LOCK_SHARE`]. `give_one`
+    /// returns one extent, or false if there is none.
     fn give_back(
         &mut self,
         mailbox: &Mailbox,

@@ -239,8 +239,8 @@ impl Receiving {
         let front = counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
         let start = Instant::now();
         loop {
-            // A sender that gave up the message writes no piece: the thread that writes also
-            // reports that it gave up.
+            // A sender that gave up the message writes no piece, because the same thread writes
+            // the pieces and reports that it gave up.
             let has_given_up = lane.state(layout::SENDER_STATE) != layout::OPEN;
             let is_over = lane.load(PUSHED) >= front || lane.names(ABANDONED, message);
             if is_over || has_given_up || lane.peer().is_dead() {

@@ -7,20 +7,20 @@
 //! ```
 //!
 //! Both ends count cells over the life of the channel and keep their own count in private memory.
-//! Each reads the other's count once and checks its range. The end of a piece follows from its
-//! message's length and from the count, so both ends compute the same pieces. Pieces are
-//! adjacent, and the end of the ring cuts none. Adjacent pieces are faster: the processor that
-//! reads them prefetches into the next piece. A message that uses only a part of the ring wraps
-//! early. The count skips the unused cells, so they count as filled and emptied.
+//! Each end reads the other end's count once and checks its range. The end of a piece follows
+//! from its message's length and from the count, so both ends compute the same pieces. Pieces are
+//! adjacent, and no piece crosses the end of the ring. Adjacent pieces are faster, because the
+//! processor that reads a piece prefetches into the next one. A message that uses only a part of
+//! the ring wraps early. The count skips the unused cells, so they count as filled and emptied.
 //!
 //! # By way of the caches, or of memory
-//! A line that one core has written and another core reads goes from cache to cache, one line
-//! after the other as the reader requests them. Between two cores that share their last cache
-//! this is the fastest transfer; between two that do not, it is slow. If the stores bypass the
-//! caches, the bytes come from memory, where processors prefetch them like any other array. So
-//! the sender decides by the measured `distance`, and on Intel it uses memory for large messages.
-//! Interleaved measurements through 1 MiB, GB/s and half a round trip in ns, on Zen 4 with both
-//! ends within one core complex and in two:
+//! If one core reads a line that another core has written, the line moves from cache to cache.
+//! The lines move one after the other, as the reader requests them. Between two cores that share
+//! their last cache, this is the fastest transfer; between other cores, it is slow. If the stores
+//! bypass the caches, the bytes come from memory, where processors prefetch them like any other
+//! array. So the sender decides by the measured `distance`, and on Intel it uses memory for large
+//! messages. Interleaved measurements through 1 MiB, GB/s and half a round trip in ns, on Zen 4
+//! with both ends within one core complex and in two:
 //!
 //! | message | caches, one | memory, one | caches, two | memory, two |
 //! |---|---|---|---|---|
@@ -77,16 +77,16 @@ use crate::shared::transfer::Step;
 use run::{Piece, Run};
 
 /// From this size on, stores to the target bypass the caches, which would not hold the target
-/// together with the source. It is half the last cache of a core complex of EPYC. On Zen 4, GB/s
-/// in one complex and between two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 if they
-/// bypass the caches; 4 MiB 12.3 and 12.2 by cached stores, 10.7 and 11.3 otherwise.
+/// together with the source. This size is half of the last cache of an EPYC core complex. On Zen
+/// 4, GB/s in one complex and between two: 16 MiB 7.5 and 8.8 with cached stores, 9.3 and 12.4 if
+/// they bypass the caches; 4 MiB 12.3 and 12.2 by cached stores, 10.7 and 11.3 otherwise.
 const TARGET_STREAMED_BYTES_MIN: u64 = 16 << 20;
 /// From this size on, stores to Intel's rings (see `window`) bypass the caches wherever the other
-/// end runs. On other processors they do not, because the used part of the ring exceeds a core's
-/// own caches, and the evicted lines go to the last cache, which is fast. Interleaved
-/// measurements on Zen 4 in one complex, bypassing the caches and through them, in GB/s: 32 MiB
-/// 11.0 and 13.6, 64 MiB 11.1 and 13.6, 256 MiB 10.6 and 14.5. Through 1 MiB instead of 1.75, 256
-/// MiB would move at 10.7.
+/// end runs. On other processors, stores do not bypass the caches, because the used part of the
+/// ring exceeds a core's own caches, and the evicted lines go to the last cache, which is fast.
+/// Interleaved measurements on Zen 4 in one complex, bypassing the caches and through them, in
+/// GB/s: 32 MiB 11.0 and 13.6, 64 MiB 11.1 and 13.6, 256 MiB 10.6 and 14.5. Through 1 MiB of the
+/// ring instead of 1.75 MiB, 256 MiB would move at 10.7.
 const RING_STREAMED_BYTES_MIN: u64 = 32 << 20;
 /// Number of messages that a sender must send without sleeping before it uses less of the ring.
 /// The number is so large that a sender which sleeps now and then, because the ends share a
@@ -102,7 +102,8 @@ enum Signal {
     Now(Message),
 }
 
-/// The fate of the ring's lines after they are written, see "By way of the caches, or of memory".
+/// The hint for the copy into the ring: how its lines are used next, see "By way of the caches,
+/// or of memory".
 fn hint(run: &Run, distance: Distance) -> Hint {
     let is_long = run.length >= RING_STREAMED_BYTES_MIN && window::is_small_better();
     match is_long || distance.is_far() {
@@ -127,7 +128,7 @@ impl Default for SleepHistory {
 }
 
 impl SleepHistory {
-    /// Records that a message begins after `sleeps` sleeps in all.
+    /// Records that a message begins. The sender has slept `sleeps` times in all.
     pub(crate) fn note(&mut self, sleeps: u64) {
         self.since = if sleeps == self.seen { self.since.saturating_add(1) } else { 0 };
         self.seen = sleeps;
@@ -142,7 +143,7 @@ impl SleepHistory {
 /// The sender's state of the ring.
 #[derive(Debug, Default)]
 pub(crate) struct SenderState {
-    /// Cells filled.
+    /// Number of cells that the sender has filled.
     filled: u64,
     /// Cells that the receiver had emptied at the last read.
     drained: u64,
@@ -194,10 +195,10 @@ impl Sending {
         Self { run: Run::new(0, length, link.chunk_bytes, Pace::default()) }
     }
 
-    /// The remainder of a message from `offset` on that another mechanism began.
+    /// The remainder, from `offset` on, of a message that another mechanism began.
     ///
     /// # Errors
-    /// [`Error::System`] if its pages cannot be allocated.
+    /// [`Error::System`] if the pages of the ring cannot be allocated.
     pub(crate) fn remainder(
         state: &mut SenderState,
         out: &mut Outgoing<'_, '_>,
@@ -216,7 +217,7 @@ impl Sends for Sending {
     const SUMS: bool = true;
 
     /// If there is room, a message of one piece is copied into the ring before it is published.
-    /// Then the receiver waits for one word, not two.
+    /// Then the receiver waits for one word instead of two.
     fn begin(
         &mut self,
         state: &mut SenderState,
@@ -265,14 +266,14 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    /// The remainder of a message from `offset` on that another mechanism began.
+    /// The remainder, from `offset` on, of a message that another mechanism began.
     pub(crate) fn remainder(link: &Link, offset: u64, length: u64) -> Self {
         Self { run: Run::new(offset, length, link.chunk_bytes, Pace::default()) }
     }
 }
 
 impl Receives for Receiving {
-    /// Number of cells emptied.
+    /// Number of cells that the receiver has emptied.
     type State = u64;
 
     const SUMS: bool = true;
@@ -320,7 +321,7 @@ fn fill(
     if end - *drained > run.cells {
         let reported = lane.load_timed(layout::DRAINED, *drained);
         if !(*drained..=*filled).contains(&reported) {
-            return Err(Error::protocol("count of pages of the ring taken", reported, *filled));
+            return Err(Error::protocol("count of emptied ring cells", reported, *filled));
         }
         *drained = reported;
         if end - reported > run.cells {
@@ -360,7 +361,7 @@ fn drain(
     }
     let (reported, limit) = (lane.load(layout::FILLED), *drained + run.cells);
     if !(*drained..=limit).contains(&reported) {
-        return Err(Error::protocol("count of pages of the ring filled", reported, limit));
+        return Err(Error::protocol("count of filled ring cells", reported, limit));
     }
     let Piece { start, length, end } = run.next(*drained);
     if reported < end {

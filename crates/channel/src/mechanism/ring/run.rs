@@ -7,13 +7,13 @@ use crate::shared::pace::{Pace, cells_for, piece_bytes};
 /// The progress of a message through the ring, at either end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    /// Bytes of the message moved so far.
+    /// Number of bytes of the message that were moved so far.
     pub(super) offset: u64,
     /// Bytes of the whole message.
     pub(super) length: u64,
     /// Bytes of a piece of this message, a multiple of a cell.
     piece: usize,
-    /// Cells of the ring.
+    /// Number of cells in the ring.
     pub(super) cells: u64,
     /// Number of cells that this message goes through, from the ring's first cell on.
     pub(super) used: u64,
@@ -28,7 +28,7 @@ pub(super) struct Piece {
 }
 
 impl Run {
-    /// The part from `offset` on of a message of `length` bytes.
+    /// The part of a message of `length` bytes that begins at `offset`.
     #[inline]
     pub(super) fn new(offset: u64, length: u64, chunk_bytes: usize, pace: Pace) -> Self {
         let piece = piece_bytes(length - offset, chunk_bytes, pace);

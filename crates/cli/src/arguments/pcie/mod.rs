@@ -229,8 +229,8 @@ pub(crate) struct NicArguments {
 ///
 /// Shows how much packet data a link carries in each direction, by the public model of pcie-bench
 /// (SIGCOMM'18) of three NICs: an upper bound. Sizes are frame sizes; the check sequence of 4 B
-/// does not cross the link. Beside its dpdk NIC stands the result of haul pcie estimate --nic ixgbe
-/// for the same card and driver, and why the two differ.
+/// does not cross the link. For its dpdk NIC, also shows the result of haul pcie estimate --nic
+/// ixgbe for the same card and driver, and why the two differ.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie bandwidth --model pcie-bench --model-nic dpdk --link gen3x8 --mps 256 --mrrs 512 --sizes 64,512\n  \

@@ -130,8 +130,8 @@ fn of_haul() -> impl Iterator<Item = Subject> {
     names.map(|name| Subject { name, found: None })
 }
 
-/// Messages built in place between ends that do not trust each other: the receiver does not
-/// announce the pages that it will write to, or it does.
+/// Messages built in place between ends that do not trust each other: without and with an
+/// announcement of the pages that the receiver will write to.
 fn without_trust() -> [Subject; 2] {
     let sealed = name_of(Mechanism::Sealed);
     [UNTRUSTED, ANNOUNCED].map(|how| Subject { name: format!("{sealed}{how}"), found: None })

@@ -156,7 +156,7 @@ impl Other {
         }
     }
 
-    /// Time until its reports are read again.
+    /// Time until this end reads the reports again.
     fn pause(&self) -> Duration {
         PAUSE.min(self.limit.saturating_sub(self.heard.elapsed()))
     }
@@ -164,7 +164,7 @@ impl Other {
     /// Reads the reports of the other end.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check). It is also an error if the other end has gone.
+    /// The errors of [`check`](Self::check). It is also an error if the other end has gone.
     fn listen(&mut self) -> Result<(), Error> {
         while self.receiver.try_recv().map_err(ended("send", self.done))?.is_some() {
             self.heard = Instant::now();

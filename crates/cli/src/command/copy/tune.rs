@@ -125,7 +125,8 @@ pub(in crate::command) struct Written {
 }
 
 /// Finds the policy and writes it to `path`, with evidence from the record file named `records`.
-/// `None` if it was stopped before the result was complete; nothing is written then.
+/// Returns `None` if the search was stopped before the result was complete; then nothing is
+/// written.
 ///
 /// # Errors
 /// A record or the file cannot be written, or the experiment fails.

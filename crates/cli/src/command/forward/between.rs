@@ -239,7 +239,7 @@ impl Warned {
     /// Prints new warnings.
     fn update(&mut self, before: &Snapshot, now: &Snapshot, view: &View) {
         for obstacle in &now.obstacles {
-            // An obstacle in two consecutive polls is more than a peer that is just connecting.
+            // An obstacle in two consecutive polls is not only a peer that is still connecting.
             if before.obstacles.contains(obstacle) && !self.obstacles.contains(obstacle) {
                 let (port, reason) = obstacle;
                 view.warn(&format!("haul: warning: {port} has no link: {reason}"));

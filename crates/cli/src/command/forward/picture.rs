@@ -1,4 +1,4 @@
-//! Counters and batches for a terminal: while it runs, and at the end.
+//! Counters and batches for a terminal: while the forwarder runs, and at its end.
 
 use haul::forward::{Counters, Direction, DropReason, Snapshot};
 use haul_model::units::three_digits;

@@ -168,7 +168,7 @@ impl Command for Pvp {
 /// testpmd and Open vSwitch, if they take part and are installed.
 ///
 /// # Errors
-/// A needed one is missing.
+/// A needed peer is missing.
 fn peers(
     arguments: &Arguments,
     left_out: &mut Vec<String>,
@@ -266,7 +266,7 @@ fn step(bench: &Bench, size_bytes: usize, sweep: Vec<usize>) -> Box<dyn Experime
 /// haul as switch, with each of these copies.
 ///
 /// # Errors
-/// One of them does not exist.
+/// A copy does not exist.
 fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
     let mut subjects: Vec<Subject> = Vec::new();
     for name in names {
@@ -298,7 +298,7 @@ fn has_memcpy(path: &Path) -> bool {
 /// Checks that every side accepts these sizes.
 ///
 /// # Errors
-/// One of them is impossible.
+/// A size is impossible.
 fn checked(sizes: &[Bytes], with_peer: bool) -> Result<Vec<usize>, Error> {
     let limit = if with_peer { SIZE_OF_PEER_MAX } else { SIZE_MAX };
     let mut checked = Vec::new();

@@ -143,12 +143,12 @@ impl Spec {
         }
     }
 
-    /// The file that its packets are read from.
+    /// The file from which the port reads packets.
     pub(super) fn input(&self) -> Option<&PathBuf> {
         if let Self::Pcap { input, .. } = self { input.as_ref() } else { None }
     }
 
-    /// The file that its packets are written to.
+    /// The file to which the port writes packets.
     pub(super) fn output(&self) -> Option<&PathBuf> {
         if let Self::Pcap { output, .. } = self { output.as_ref() } else { None }
     }

@@ -46,7 +46,8 @@ impl Workers {
     ) -> Result<Self, Error> {
         let [first, second] = ports.map(|port| port.of_workers);
         let count = first.len();
-        // Workers that wait for each other on one processor would otherwise wait for a time slice.
+        // Without a yield, workers that wait for each other on one processor would wait for a
+        // time slice.
         let yields = count > haul_measure::sys::affinity().len();
         let mut running = Vec::new();
         for (index, (first, second)) in first.into_iter().zip(second).enumerate() {

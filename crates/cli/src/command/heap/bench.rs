@@ -195,7 +195,7 @@ fn round(record: &Record) -> Option<u64> {
     record.count(key::ROUND)
 }
 
-/// Whether the record gets a sentence. Times get one, but of several rounds only the last.
+/// Whether the record gets a sentence. Times get a sentence, but of several rounds only the last.
 fn is_time(record: &Record, last_round: Option<u64>) -> bool {
     match (record.metric.as_str(), round(record)) {
         ("time" | "throughput" | "p99", _) => true,

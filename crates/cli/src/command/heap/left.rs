@@ -100,7 +100,7 @@ fn is_number_of_a_program(rest: &[u8]) -> bool {
 impl Left {
     /// `None` if the file is not a trace.
     fn read(path: PathBuf) -> Option<Self> {
-        // Opening a FIFO would wait.
+        // Opening a FIFO would block.
         fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
         let mut file = File::open(&path).ok()?;
         let mut bytes = [0; HEADER_BYTES];
@@ -157,7 +157,7 @@ pub(super) fn without_empty(traces: Vec<Left>) -> Vec<Left> {
 }
 
 /// The trace of the requested program: the last program that the process executed, because a shim
-/// executes the real one. If that program left no trace, this is the longest trace of the
+/// executes the real program. If that program left no trace, this is the longest trace of the
 /// processes that it started.
 pub(super) fn asked_for(traces: &[Left], process: u32) -> Option<&Left> {
     let own = traces.iter().rfind(|left| left.process == process);

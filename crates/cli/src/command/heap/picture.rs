@@ -12,8 +12,8 @@ use crate::terminal::{self, Table};
 /// Bars for the live share of a span's slice, from nearly empty to full.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Colours of the 256 of terminals that are distinct on dark and on light: blue, orange, green,
-/// magenta, yellow-brown, cyan, red, violet.
+/// Colours among the 256 of terminals that can be distinguished on a dark and on a light
+/// background: blue, orange, green, magenta, yellow-brown, cyan, red, violet.
 const COLOURS: [u8; 8] = [33, 208, 35, 170, 136, 44, 167, 99];
 
 /// Characters of a page's number and the spaces beside its slices.

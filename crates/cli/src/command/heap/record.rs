@@ -72,7 +72,8 @@ impl Record {
             Some(out) => out,
             None => free_name(&arguments.program[0]),
         };
-        // The program may change its folder; the trace's path must not follow.
+        // The program may change its working folder, but the path of the trace must stay the
+        // same.
         let out = std::path::absolute(&out).unwrap_or(out);
         let names = Names::of(&out);
         Ok(Self { library, out, names, program: arguments.program })
@@ -94,7 +95,7 @@ impl Record {
         command.spawn().map_err(|reason| Error::Start { program: self.program[0].clone(), reason })
     }
 
-    /// Reports the traces. That of the requested program gets the requested name.
+    /// Reports the traces. The trace of the requested program gets the requested name.
     fn report(&self, traces: &[Left], ended: &Ended) -> Result<(), Error> {
         let Some(main) = asked_for(traces, ended.process) else {
             let (program, why) = (self.program[0].clone(), ended.why_no_trace());
@@ -261,8 +262,8 @@ fn is_set_user_id(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|status| status.permissions().mode() & SET_ID != 0)
 }
 
-/// Whether the name of a process is that of the file that it runs, and the process did not set it
-/// itself. For a process that ended before it was inspected, only the name is known.
+/// Whether the process has the name of the file that it runs, so that the process did not set its
+/// name itself. For a process that ended before it was inspected, only the name is known.
 fn is_of_a_file(comm: &str, file_name: &str) -> bool {
     short(file_name) == comm || on_path(OsStr::new(comm)).is_some()
 }

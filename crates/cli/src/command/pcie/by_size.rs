@@ -24,7 +24,7 @@ pub(super) struct BySize {
 struct Row {
     /// The size as it was named.
     size: u32,
-    /// The part of it that crosses the link: without the check sequence.
+    /// The part of the size that crosses the link: without the check sequence.
     data_bytes: f64,
     /// Offered packets per second.
     rate: f64,

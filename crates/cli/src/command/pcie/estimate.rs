@@ -36,7 +36,7 @@ impl Estimate {
 
     /// # Errors
     ///
-    /// Those of `check`.
+    /// The errors of `check`.
     pub(super) fn of(subject: Subject, rules: Rules, json: bool) -> Result<Self, Error> {
         let mut estimate = Self { subject, rules, terms: Vec::new(), notes: Vec::new(), json };
         estimate.terms = estimate.terms_by_rules()?;

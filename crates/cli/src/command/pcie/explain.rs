@@ -39,7 +39,8 @@ pub(super) struct One {
 impl Explain {
     /// # Errors
     ///
-    /// The workload cannot exist, or a file has no terms, or contains those of several estimates.
+    /// The workload cannot exist, or a file has no terms, or contains the terms of several
+    /// estimates.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let Arguments { files, subject, baseline, json } = arguments;
         if let [first, second] = &files[..] {
@@ -379,7 +380,7 @@ fn direction(name: &str) -> Option<Direction> {
 }
 
 /// Makes two lists comparable. Sums can be compared only with sums: if one list has no terms, the
-/// other's are summed.
+/// terms of the other list are summed.
 fn comparable(lists: [Vec<Term>; 2]) -> [Vec<Term>; 2] {
     let is_sums = |terms: &Vec<Term>| terms.iter().all(|term| term.what == SUM);
     if !lists.iter().any(is_sums) {

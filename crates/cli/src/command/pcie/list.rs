@@ -141,7 +141,8 @@ fn written(link: PcieLink) -> String {
     }
 }
 
-/// The findings, a sentence each. Those of a virtual function are shown at its physical function.
+/// The findings, a sentence each. The findings of a virtual function are shown at its physical
+/// function.
 fn findings(device: &PcieDevice) -> Vec<String> {
     if device.physical.is_some() {
         return Vec::new();

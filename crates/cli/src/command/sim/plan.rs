@@ -135,7 +135,7 @@ impl Task {
     /// Reads the plan.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The plan is damaged.
     pub(super) fn check(arguments: TaskArguments) -> Result<Self, Error> {
         let TaskArguments { plan, index, json } = arguments;
         Ok(Self { plan: Plan::read(&plan)?, name: plan.display().to_string(), index, json })
@@ -178,7 +178,7 @@ impl Collect {
     /// Reads the plan.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The plan is damaged.
     pub(super) fn check(arguments: CollectArguments) -> Result<Self, Error> {
         let CollectArguments { plan, json } = arguments;
         Ok(Self { plan: Plan::read(&plan)?, name: plan.display().to_string(), json })

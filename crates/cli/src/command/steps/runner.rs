@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::stop::STOP;
 use crate::terminal;
 
-/// A command that exceeds its budget by more than this says so first.
+/// A command that needs more than its budget and this time says so first.
 const OVERRUN: Duration = Duration::from_secs(2);
 
 /// The experiments of a command, in order.
@@ -66,7 +66,7 @@ impl<'a> Runner<'a> {
     }
 
     /// The same runner with a deadline: its steps, which need `total`, are shortened to meet it. No
-    /// step begins after it.
+    /// step begins after the deadline.
     pub(in crate::command) fn until(self, deadline: Instant, total: Time) -> Self {
         Self { schedule: Schedule::until(deadline, total), ..self }
     }

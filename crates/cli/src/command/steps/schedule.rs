@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use haul_experiments::experiment::Time;
 
 /// The least share of its rounds' time that a step gets, however late it is. Every experiment makes
-/// a few rounds in any case; with less time than this it makes no more.
+/// a few rounds in any case; with less time than this it makes no additional rounds.
 const SHARE_MIN: f64 = 0.2;
 
 /// Divides the time until a deadline among the remaining steps. If one step overruns, all later
@@ -22,7 +22,7 @@ impl Schedule {
         Self { left: Time::default(), deadline: None }
     }
 
-    /// For steps that need `total` together.
+    /// A schedule for steps that need `total` together.
     pub(in crate::command) fn until(deadline: Instant, total: Time) -> Self {
         Self { left: total, deadline: Some(deadline) }
     }

@@ -3,7 +3,7 @@
 //! Every step has a time for its rounds and reports its further time ([`Experiment::overhead`]).
 //! Tests check the sums on small and large machines: a quick survey plans at most 25 s of its
 //! promised 30 s, a full one at most 225 s of 4 minutes. If a step overruns, the rounds of the
-//! others are shortened (`schedule`), so that no step is left out.
+//! other steps are shortened (`schedule`), so that no step is left out.
 
 #[cfg(test)]
 mod tests;
@@ -70,7 +70,7 @@ struct Extent {
     /// Sizes that are measured only with haul's choice and its candidates, because all transports
     /// would need seconds each.
     channel_sizes_large: &'static [usize],
-    /// Blocks of a round of growth. DPDK's times grow with their square.
+    /// Blocks of a round of growth. DPDK's times grow with the square of this number.
     heap_count: usize,
 }
 
