@@ -1,5 +1,5 @@
 //! Channels leave no descriptors and no mappings behind. This is a separate test program, because
-//! it counts those of the whole process.
+//! it counts the descriptors and mappings of the whole process.
 
 use std::fs;
 use std::path::Path;

@@ -62,7 +62,7 @@ pub(crate) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     copied
 }
 
-/// The view's huge pages that `wanted` covers to at least half; an empty range if there are none.
+/// The view's huge pages of which at least half is in `wanted`; an empty range if there are none.
 fn huge_pages(wanted: &Range<usize>, view: &Range<usize>) -> Range<usize> {
     static ARE_GIVEN: LazyLock<bool> = LazyLock::new(machine::has_transparent_huge_pages);
     let mut first = wanted.start / HUGE_BYTES * HUGE_BYTES;

@@ -45,8 +45,8 @@ fn with_message(settings: &Settings, deadline: Duration, bytes: &[u8]) -> (Chann
     (one, other)
 }
 
-/// Checks that an attempt ends at a deadline within work whose duration is that of `whole`. If
-/// the work is complete before the deadline, the machine was slower when `whole` was measured.
+/// Checks that an attempt ends at a deadline within work that takes as long as `whole`. If the
+/// work is complete before the deadline, the machine was slower when `whole` was measured.
 fn ends_in_time(
     mut whole: impl FnMut() -> Duration,
     mut attempt: impl FnMut(Duration) -> (Duration, Result<(), Error>),
@@ -186,7 +186,7 @@ fn advance_returns_within_large_message() {
     });
 }
 
-/// If both ends move bytes without a pause, each has work until the message is complete.
+/// If both ends move bytes without a pause, each end has work until the message is complete.
 #[test]
 fn try_recv_returns_while_other_end_keeps_sending() {
     let bytes = pattern(LARGE, 5);

@@ -119,8 +119,8 @@ fn claimed_piece_that_is_never_written_costs_deadline() {
     }
 }
 
-/// The target's address that a sender reads just before it is stopped within a piece, if it can
-/// also claim a piece.
+/// The address of the target as a sender reads it just before the sender is stopped within a
+/// piece; `None` if the sender can claim no piece.
 fn reached(liar: &Liar) -> Option<u64> {
     liar.wait_for(OFFERED, 1);
     let (seen, address) = (liar.peek(CLAIMED), liar.peek(OFFERED + 8));
@@ -145,8 +145,8 @@ fn received<T>(
     })
 }
 
-/// Otherwise a sender that was stopped within a piece would later write to memory that is used
-/// for another purpose.
+/// With that access, a sender that was stopped within a piece would later write to memory that is
+/// used for another purpose.
 #[test]
 fn sender_gets_no_access_to_target_of_recv_into() {
     let bytes = pattern(SIZE, 61);

@@ -160,7 +160,8 @@ fn under_yama_only_peer_can_read_and_only_during_transfer() {
         return;
     }
     if found.trim() != "1" {
-        // With 0 all processes may read, with 2 and 3 no process may. So a name changes nothing.
+        // With 0 all processes may read, with 2 and 3 no process may. So naming a peer changes
+        // nothing.
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -138,7 +138,7 @@ pub(crate) struct Recv {
     /// Opens the socket to everyone who can reach its folder; users not named here are refused
     #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
     pub(crate) allow_user: Vec<Allowed>,
-    /// Longest time that the sender may take for one megabyte once it has begun it
+    /// Longest time that the sender may take for one megabyte that it has begun
     #[arg(long, value_name = "TIME", value_parser = budget, default_value = "60s")]
     pub(crate) deadline: Duration,
     /// Size of the expected data, to estimate the time left

@@ -138,9 +138,9 @@ pub(crate) struct Replay {
 /// Runs a program and records the calls to its allocator.
 ///
 /// Runs a program under libhaul_record.so, which writes the program's calls to malloc or rte_malloc
-/// into a trace. The program's input, output and exit code are unchanged. FILE records the last
-/// program that the started process executes. Each other process of the run has its own trace: a
-/// dot and the process number follow FILE, or replace %p in it.
+/// into a trace. The program's input, output and exit code are unchanged. FILE contains the trace
+/// of the last program that the started process executes. Each other process of the run has its
+/// own trace: a dot and the process number follow FILE, or replace %p in it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul heap record -o ls.trace -- ls -lR /etc > listing\n  haul heap info ls.trace\n  \

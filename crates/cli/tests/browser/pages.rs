@@ -86,7 +86,7 @@ pub(crate) fn survey() -> Vec<Line> {
     samples::survey("m1", "Sample CPU 9000")
 }
 
-/// Those records from another run, in which a fill became slower.
+/// The records of a survey from another run, in which a fill became slower.
 fn slower(mut lines: Vec<Line>) -> Vec<Line> {
     for line in &mut lines {
         let Line::Record(record) = line else { continue };

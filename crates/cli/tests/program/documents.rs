@@ -135,8 +135,8 @@ fn every_documented_command_has_a_test() {
     }
 }
 
-/// Runs a command as shown, with additional words. If these name an option that the command has,
-/// theirs replaces it.
+/// Runs a command as shown, with additional words. If the additional words name an option that
+/// the command has, their value replaces the command's value.
 fn does(name: &str, shown: &str, line: &str, more: &str, holds: &str, folder: &Path) {
     let option = more.split(' ').next().filter(|option| !option.is_empty());
     let is_replaced = option.is_some_and(|option| shown.ends_with(option));

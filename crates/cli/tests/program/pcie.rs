@@ -318,7 +318,7 @@ fn estimate_refuses_options_for_excluded_packets() {
         changed(words, traffic).expect(2).says(&[words[0], "--traffic both"]);
         assert_ne!(of(words).expect(0).out, both, "{words:?}");
     }
-    // Alone, it also applies to calls that send.
+    // Without `--tx-histogram`, it also applies to calls that send.
     changed(&["--histogram", "8:1"], "tx").expect(0);
 }
 

@@ -20,7 +20,7 @@ const TRANSIT: Duration = Duration::from_secs(6);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The time until which a process leaves, in nanoseconds of the machine's monotonic clock; 0 if no
-/// process leaves. It lies in memory that all processes share and that is not DPDK's.
+/// process leaves. It is in memory that all processes share, outside of DPDK's memory.
 #[repr(transparent)]
 pub(crate) struct Leaving(AtomicU64);
 

@@ -71,8 +71,8 @@ pub(crate) struct Mailbox {
     returned: AtomicU64,
     /// The number of answers so far to requests for a return.
     returns: AtomicU32,
-    /// The number of answers plus 1 when a process last gave up waiting. No process waits until
-    /// there is another answer, because an allocation tries several sources, and a program makes
+    /// The number of answers plus 1 when a process last gave up waiting. Until there is another
+    /// answer, no process waits, because an allocation tries several sources, and a program makes
     /// many allocations.
     silence: AtomicU32,
     /// 1 if a process has allocated from DPDK or returned memory to it since the last check by the

@@ -9,7 +9,8 @@ use crate::dropin::Dropin;
 use crate::request::Request;
 use crate::{housekeeping, lifecycle, notice};
 
-/// `rte_memzone_reserve` of rte_memzone.h: calls DPDK, and again after the heaps returned memory.
+/// `rte_memzone_reserve` of rte_memzone.h: calls DPDK, and calls DPDK again after the heaps have
+/// returned memory.
 ///
 /// # Safety
 ///

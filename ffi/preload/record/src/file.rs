@@ -35,8 +35,8 @@ const NAMES_MAX: u32 = 100;
 /// events. It takes disk space even if it is not used.
 const RESERVE_BYTES: u64 = 16 << 20;
 
-/// The descriptor that the process which last began a trace keeps, and the descriptor's file. A
-/// forked child closes the inherited descriptor.
+/// The descriptor that is kept by the process which last began a trace, and the descriptor's
+/// file. A forked child closes the inherited descriptor.
 static KEPT: AtomicI32 = AtomicI32::new(NONE);
 static KEPT_DEVICE: AtomicU64 = AtomicU64::new(0);
 static KEPT_INODE: AtomicU64 = AtomicU64::new(0);

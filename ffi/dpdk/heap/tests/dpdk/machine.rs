@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// growth of 100,000 blocks need without the drop-in.
 const HUGE_PAGES: u64 = 512;
 
-/// The memory that DPDK takes at its start, in MiB.
+/// The memory that DPDK allocates at its start, in MiB.
 const AHEAD_MIB: u64 = 900;
 
 /// How often the kernel is asked for the pages.
