@@ -30,13 +30,13 @@
 //! - **The peer belongs to the same user or to root**, as the kernel reports it, unless
 //!   [`Settings::users`] allows others.
 //! - **The peer is not trusted.** haul reads each value that the peer writes into shared memory
-//!   once, into private memory, and checks it. It maps the peer's memory only after it has
+//!   once, into private memory, and checks it. haul maps the peer's memory only after it has
 //!   checked seals and size. The peer cannot cause SIGBUS, and it cannot stall a call beyond
 //!   [`Settings::wait`] and [`Settings::deadline`]. Only [`Settings::trusts_peer`], set at both
 //!   ends, allows mechanisms without these guarantees.
 //! - **Death is noticed.** The first call after the peer closed the channel fails. If the peer
-//!   died, the first call that begins at least 0.1 ms later fails. It is unknown whether the peer
-//!   received a message that was sent before.
+//!   died, the first call that begins at least 0.1 ms later fails. The sender cannot know whether
+//!   the peer received a message that was sent before.
 //! - The first process that uses a direction afterwards owns that direction; calls in the other
 //!   processes return [`Error::TakenOver`]. Each process closes its own copy. The peer sees the
 //!   channel closed when no process can continue.

@@ -46,7 +46,7 @@ impl Journal {
     /// Makes the folder, opens the record file and verifies that the other files can be written.
     ///
     /// # Errors
-    /// One of these fails; nothing was measured yet.
+    /// The folder or a file cannot be made or written; nothing was measured yet.
     pub(crate) fn open(outputs: &Outputs) -> Result<Self, Error> {
         if outputs.json {
             terminal::output().map_err(Error::Output)?;
@@ -133,8 +133,9 @@ impl Journal {
         }
     }
 
-    /// Adds a line. It has been written to the file and to standard output when this returns. The
-    /// first failure is kept and ends the measurement; [`check`](Self::check) returns it.
+    /// Adds a line. The line has been written to the file and to standard output when this
+    /// returns. The first failure is kept and ends the measurement; [`check`](Self::check)
+    /// returns it.
     pub(crate) fn add(&mut self, line: impl Into<Line>) {
         let line = line.into();
         if self.failure.is_none()

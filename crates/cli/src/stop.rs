@@ -105,8 +105,8 @@ fn on_signal(signal: i32) {
     state.counted = Some(now);
 }
 
-/// Ends the program. Its children end by themselves, because their connections to this process
-/// close.
+/// Ends the program. The program's children end by themselves, because their connections to this
+/// process close.
 fn leave(signal: i32) -> ! {
     haul_machine::file::remove_temporary_files();
     haul_experiments::drive::remove_folders();

@@ -40,7 +40,7 @@ pub(crate) struct Comparisons {
 }
 
 struct Row {
-    /// Name of the measurement: `memcpy, 4 KiB, l1`. Its rows are adjacent.
+    /// Name of the measurement: `memcpy, 4 KiB, l1`. The rows of a measurement are adjacent.
     of: String,
     subject: String,
     measured: Measured,
@@ -223,8 +223,8 @@ fn sentence(rows: &[&Row]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{} {}", own.subject, parts.join(", ")))
 }
 
-/// The ratio of one row to another of its measurement. Both were compared with one baseline. The
-/// errors of the two ratios are independent, so half-widths add by their squares.
+/// The ratio of one row to another of its measurement. Both rows were compared with one baseline.
+/// The errors of the two ratios are independent, so half-widths add by their squares.
 fn beside(own: &Row, other: &Row) -> Option<Comparison> {
     let is_baseline = |row: &Row, of: &Comparison| of.baseline == row.subject;
     let (mine, theirs) = (own.measured.comparison.as_ref()?, other.measured.comparison.as_ref()?);

@@ -250,9 +250,10 @@ typedef enum haul_iova_kind {
     HAUL_IOVA_PHYSICAL = 1,
     /**
      * The process's own address, because no other is known: a physical address requires
-     * CAP_SYS_ADMIN and a page that was touched. It is valid behind an IOMMU that maps this
-     * process's addresses (DPDK's IOVA as VA) and for an emulated device. It must not be used for
-     * a device that uses physical addresses, which would write to memory of other processes.
+     * CAP_SYS_ADMIN and a page that was touched. This address is valid behind an IOMMU that maps
+     * this process's addresses (DPDK's IOVA as VA) and for an emulated device. This address must
+     * not be used for a device that uses physical addresses, which would write to memory of
+     * other processes.
      */
     HAUL_IOVA_VIRTUAL = 2,
     /**
@@ -308,7 +309,7 @@ typedef enum haul_channel_mechanism {
 typedef struct haul_channel haul_channel;
 
 /**
- * A received message, or memory to receive one into. It is private and writable.
+ * A received message, or memory to receive one into. The memory is private and writable.
  */
 typedef struct haul_channel_buffer haul_channel_buffer;
 
@@ -323,8 +324,8 @@ typedef struct haul_channel_building haul_channel_building;
 typedef struct haul_channel_listener haul_channel_listener;
 
 /**
- * A message in flight. The caller must not change its bytes until it is complete. It holds the
- * sending half of its channel until it is finished or freed.
+ * A message in flight. The caller must not change its bytes until it is complete. The message
+ * holds the sending half of its channel until it is finished or freed.
  */
 typedef struct haul_channel_sending haul_channel_sending;
 
@@ -1156,10 +1157,10 @@ size_t haul_channel_buffer_size(const struct haul_channel_buffer *buffer);
 /**
  * Announces that the caller will write to size bytes of a received message from offset on. A
  * sealed message from a peer without trust is a view: the first write to each page of 4 KiB causes
- * a page fault that copies the page. This call copies the pages at once, in a quarter of the time
- * for 2 MiB and more. It copies a whole huge page of 2 MiB if 1 MiB of it or more is announced.
- * The content does not change. For other messages the call does nothing.
- * haul_channel_buffer_account() counts the copied bytes.
+ * a page fault that copies the page. haul_channel_buffer_will_write() copies the pages at once,
+ * in a quarter of the time for 2 MiB and more. The call copies a whole huge page of 2 MiB if 1
+ * MiB of it or more is announced. The content does not change. For other messages the call does
+ * nothing. haul_channel_buffer_account() counts the copied bytes.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the bytes are not inside the message.
  *

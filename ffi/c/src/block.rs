@@ -254,9 +254,10 @@ pub enum haul_iova_kind {
     /// they are locked.
     HAUL_IOVA_PHYSICAL = 1,
     /// The process's own address, because no other is known: a physical address requires
-    /// CAP_SYS_ADMIN and a page that was touched. It is valid behind an IOMMU that maps this
-    /// process's addresses (DPDK's IOVA as VA) and for an emulated device. It must not be used for
-    /// a device that uses physical addresses, which would write to memory of other processes.
+    /// CAP_SYS_ADMIN and a page that was touched. This address is valid behind an IOMMU that maps
+    /// this process's addresses (DPDK's IOVA as VA) and for an emulated device. This address must
+    /// not be used for a device that uses physical addresses, which would write to memory of
+    /// other processes.
     HAUL_IOVA_VIRTUAL = 2,
     /// An address that the provider of the memory reports.
     HAUL_IOVA_PROVIDED = 3,

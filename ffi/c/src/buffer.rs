@@ -9,7 +9,7 @@ use crate::account::{haul_channel_account, report};
 use crate::argument::{give, take};
 use crate::status::haul_status;
 
-/// A received message, or memory to receive one into. It is private and writable.
+/// A received message, or memory to receive one into. The memory is private and writable.
 #[derive(Debug)]
 pub struct haul_channel_buffer {
     pub(crate) buffer: Buffer,
@@ -61,10 +61,10 @@ pub unsafe extern "C" fn haul_channel_buffer_size(buffer: *const haul_channel_bu
 
 /// Announces that the caller will write to size bytes of a received message from offset on. A
 /// sealed message from a peer without trust is a view: the first write to each page of 4 KiB causes
-/// a page fault that copies the page. This call copies the pages at once, in a quarter of the time
-/// for 2 MiB and more. It copies a whole huge page of 2 MiB if 1 MiB of it or more is announced.
-/// The content does not change. For other messages the call does nothing.
-/// haul_channel_buffer_account() counts the copied bytes.
+/// a page fault that copies the page. haul_channel_buffer_will_write() copies the pages at once,
+/// in a quarter of the time for 2 MiB and more. The call copies a whole huge page of 2 MiB if 1
+/// MiB of it or more is announced. The content does not change. For other messages the call does
+/// nothing. haul_channel_buffer_account() counts the copied bytes.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the bytes are not inside the message.
 ///

@@ -21,10 +21,10 @@ pub struct haul_channel {
     /// In a box, so that a message in flight can borrow it.
     pub(crate) sender: Option<Box<Sender>>,
     receiver: Option<Receiver>,
-    /// The descriptor that both halves poll. It is open as long as either half is.
+    /// The descriptor that both halves poll. The descriptor is open as long as either half is.
     fd: c_int,
-    /// The identity of the peer when the channel was opened. It is used while a message borrows the
-    /// sending half and the channel has no receiving half.
+    /// The identity of the peer when the channel was opened. This identity is used while a
+    /// message borrows the sending half and the channel has no receiving half.
     peer: Identity,
 }
 

@@ -32,7 +32,8 @@ pub extern "C" fn haul_version() -> *const c_char {
 /// used, after one line on standard error; HAUL_ERROR_INTERNAL.
 #[unsafe(no_mangle)]
 pub extern "C" fn haul_init() -> haul_status {
-    // This runs while a program is being loaded. A defect in the reader must not end the program.
+    // This code runs while a program is being loaded. A defect in the reader must not end the
+    // program.
     match panic::catch_unwind(haul_machine::init) {
         Ok(Force::Ignored { .. }) => haul_status::HAUL_ERROR_TUNING_IGNORED,
         Ok(_) => haul_status::HAUL_OK,

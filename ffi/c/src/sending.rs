@@ -11,11 +11,12 @@ use crate::argument::{bytes_of, give, put, take};
 use crate::channel::haul_channel;
 use crate::status::haul_status;
 
-/// A message in flight. The caller must not change its bytes until it is complete. It holds the
-/// sending half of its channel until it is finished or freed.
+/// A message in flight. The caller must not change its bytes until it is complete. The message
+/// holds the sending half of its channel until it is finished or freed.
 #[derive(Debug)]
 pub struct haul_channel_sending {
-    /// `None` only while this is being destroyed. It borrows `sender` and the caller's bytes.
+    /// `None` only while this is being destroyed. The sending borrows `sender` and the caller's
+    /// bytes.
     sending: Option<Sending<'static>>,
     /// The half that the channel lent. `give_back` returns it.
     sender: NonNull<Sender>,

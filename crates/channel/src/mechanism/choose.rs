@@ -73,8 +73,8 @@ pub enum Reason {
     Short,
     /// The receiver put its last large message into memory that had no pages yet.
     IntoNew,
-    /// It was the fastest for this size when this machine was measured: the `[channel]` table of
-    /// the tuning in force.
+    /// The mechanism was the fastest for this size when this machine was measured: the
+    /// `[channel]` table of the tuning in force.
     Measured,
     /// Both ends share one processor.
     OneProcessor,

@@ -1,6 +1,6 @@
 //! `lease`: the sender copies directly into the receiver's memory, which both ends have mapped.
-//! This is one copy by the processor, without a system call and, once the memory is warm, without
-//! a page fault.
+//! `lease` makes one copy by the processor, without a system call and, once the memory is warm,
+//! without a page fault.
 //!
 //! ```text
 //! sender:    publish the length,  wait for the offer
@@ -10,8 +10,9 @@
 //!
 //! This mechanism is only for ends that trust each other, because the sender can still write to
 //! the memory that the receiver gets. The receiver does not offer a target that is outside the
-//! pool or shares a page with other memory. It reports that, and the message goes through the
-//! ring. The sender allocates the pool's pages when its copy reaches them.
+//! pool or shares a page with other memory. The receiver reports a target that it does not offer,
+//! and the message goes through the ring. The sender allocates the pool's pages when its copy
+//! reaches them.
 
 use std::sync::Arc;
 

@@ -3,9 +3,9 @@
 //!
 //! The kernel grants the seal against writing only while no process can write, so the seal is a
 //! proof and the receiver needs no trust. Sealed memory cannot be reused, so each message is
-//! built in new memory. Its pages cost as much as half a copy into warm memory if they are huge
-//! (see `huge`), otherwise as much as three copies. So this mechanism is for a producer that
-//! builds the message once, in place.
+//! built in new memory. The pages of new memory cost as much as half a copy into warm memory if
+//! they are huge (see `huge`), otherwise as much as three copies. So this mechanism is for a
+//! producer that builds the message once, in place.
 //!
 //! If both ends trust each other and no other process reaches the memory ([`exclusive`]), the
 //! sender hands it over unsealed. The receiver maps it shared, with its huge pages, and writes

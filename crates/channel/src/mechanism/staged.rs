@@ -1,6 +1,6 @@
 //! `staged`: the sender copies the whole message into separate shared memory, then the receiver
-//! copies it out. It is the baseline to compare with: it needs additional memory of the message's
-//! size, and the copies do not overlap.
+//! copies it out. `staged` is the baseline to compare with: it needs additional memory of the
+//! message's size, and the copies do not overlap.
 //!
 //! The memory is sealed against writing before it is handed over, so it cannot change while the
 //! receiver copies.

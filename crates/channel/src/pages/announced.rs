@@ -127,7 +127,7 @@ fn copy_one(view: NonNull<u8>, new: NonNull<u8>, offset: usize) {
     // SAFETY: likewise.
     let from = unsafe { view.add(offset) }.as_ptr();
     // SAFETY: its first byte, which is writable. This write alone allocates the huge page,
-    // because a copy that is interrupted by the fault restarts slowly.
+    // because a copy that a page fault interrupts restarts slowly.
     unsafe { to.write_volatile(0) };
     // SAFETY: the bytes are inside the two mappings, which do not overlap. Only this function
     // refers to the new one, and only the caller, which has borrowed the view uniquely, can

@@ -14,11 +14,11 @@ use crate::shared::account::Account;
 use crate::shared::error::Error;
 use haul_peer::memory;
 
-/// A received message, or memory for one. It is private: the sender cannot change it, and the
-/// sender does not see changes to it. The exceptions are messages that a trusted sender sent by
-/// `lease` or handed over unsealed: an untrustworthy sender could change those, and after a fork
-/// both processes share their memory. A buffer begins at a page boundary unless it is smaller
-/// than 64 KiB. It is freed when it is dropped.
+/// A received message, or memory for one. A buffer is private: the sender cannot change it, and
+/// the sender does not see changes to it. The exceptions are messages that a trusted sender sent
+/// by `lease` or handed over unsealed: an untrustworthy sender could change those, and after a
+/// fork both processes share their memory. A buffer begins at a page boundary unless it is
+/// smaller than 64 KiB. The memory is freed when the buffer is dropped.
 pub struct Buffer {
     base: NonNull<u8>,
     length: usize,
@@ -138,11 +138,11 @@ impl Buffer {
     /// Announces writes to these bytes. A message that arrived sealed, from a peer without trust,
     /// is a view: the first write to each page of 4 KiB causes a page fault and a copy. This call
     /// copies the range now, into huge pages where at least half of one is in the range. For 2
-    /// MiB and more, that takes a quarter of the time. It leaves ranges under 64 KiB, and other
-    /// memory, unchanged. The content of the buffer does not change. The account counts the bytes
-    /// copied. When the buffer is dropped, haul keeps its huge pages for the next announcement:
-    /// up to 64 MiB, as long as the process has a receiver. Before you drop the buffer, undo
-    /// changes to the memory itself: locks, protection, a device's registration.
+    /// MiB and more, that takes a quarter of the time. The call leaves ranges under 64 KiB, and
+    /// other memory, unchanged. The content of the buffer does not change. The account counts the
+    /// bytes copied. When the buffer is dropped, haul keeps its huge pages for the next
+    /// announcement: up to 64 MiB, as long as the process has a receiver. Before you drop the
+    /// buffer, undo changes to the memory itself: locks, protection, a device's registration.
     ///
     /// If the range covers 1 MiB or more of a huge page, this call copies all 2 MiB of that page:
     /// up to 1 MiB more at either end of the range. Announce before you register the memory with

@@ -2,12 +2,12 @@
 //!
 //! The kernel counts those open descriptions of a file that can write. Each mapping and each copy
 //! of a descriptor holds its description open. The kernel grants a lease for writing (fcntl(2),
-//! `F_SETLEASE`) only if there is a single such description. It does not count the description
-//! that memfd_create(2) makes. So [`open_anew`] opens the memory again when it is made, and the
-//! memory is mapped through that description. The memory is opened once more when it is handed
-//! over, and the description that a fork may have copied is closed. The count shows neither
-//! pinned pages (a registered buffer of io_uring) nor the uncounted description. So this check is
-//! for ends that trust each other, and detects accidents.
+//! `F_SETLEASE`) only if there is a single such description. The kernel does not count the
+//! description that memfd_create(2) makes. So [`open_anew`] opens the memory again when it is
+//! made, and the memory is mapped through that description. The memory is opened once more when
+//! it is handed over, and the description that a fork may have copied is closed. The count shows
+//! neither pinned pages (a registered buffer of io_uring) nor the uncounted description. So this
+//! check is for ends that trust each other, and detects accidents.
 
 use std::os::fd::AsRawFd;
 
@@ -28,7 +28,8 @@ pub(crate) fn open_anew(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     ((old.st_dev, old.st_ino) == (new.st_dev, new.st_ino)).then_some(opened)
 }
 
-/// F_SETSIG of linux/fcntl.h. Its value is the same on every machine that haul is built for.
+/// F_SETSIG of linux/fcntl.h. `F_SETSIG` has the same value on every machine that haul is built
+/// for.
 const F_SETSIG: libc::c_int = 10;
 
 /// Whether this is the only counted description that can write, so that no mapping through

@@ -59,7 +59,7 @@ pub(crate) struct Pool {
 struct Space {
     /// Offset and length of the free parts, in ascending order, never adjacent.
     free: Vec<(usize, usize)>,
-    /// Offset and length of the leased parts. They occupy whole pages.
+    /// Offset and length of the leased parts. The leased parts occupy whole pages.
     leased: Vec<(usize, usize)>,
     /// The number of the last message with a lease of this pool.
     used: u64,

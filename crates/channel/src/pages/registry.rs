@@ -105,7 +105,7 @@ fn with_mapping<T>(start: usize, act: impl FnOnce(usize, &mut Mapping) -> T) -> 
     own.range_mut(..=start).next_back().map(|(base, mapping)| act(*base, mapping))
 }
 
-/// Haul's own pages that a call is about to replace. Their content is undefined.
+/// Haul's own pages that a call is about to replace. The content of these pages is undefined.
 ///
 /// Older kernels unmap the target and may fail afterwards (mremap(2): before 6.17; mmap(2):
 /// before 6.12). Another thread may map memory there in that moment, and the new memory could not
@@ -121,8 +121,8 @@ pub(crate) struct Replaced {
 }
 
 impl Replaced {
-    /// Marks pages of the caller's own mapping. Their content is lost, and no other process may
-    /// write to the first page.
+    /// Marks pages of the caller's own mapping. The pages lose their content, and no other
+    /// process may write to the first page.
     pub(crate) fn mark(start: NonNull<u8>, length: usize) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);

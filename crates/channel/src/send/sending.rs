@@ -18,7 +18,7 @@ use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::shared::transfer::{self, Step, Transfer};
 
-/// A message in transit. Its bytes stay borrowed until it is complete.
+/// A message in transit. The bytes of the message stay borrowed until it is complete.
 ///
 /// If it is dropped before it is complete, the message is given up: the receiver gets an error, and
 /// the channel has ended. (If it is forgotten, with [`std::mem::forget`], and the bytes are

@@ -8,15 +8,15 @@
 
 use std::time::{Duration, Instant};
 
-/// If a line takes this long or longer, bytes reach the other end sooner through memory. This is
-/// the latency of memory. The times measured here, including the clock's own 30 ns, are 30 to 90
-/// ns if the cache is shared, and 150 or more otherwise.
+/// If a line takes this long or longer, bytes reach the other end sooner through memory. This
+/// value is the latency of memory. The times measured here, including the clock's own 30 ns, are
+/// 30 to 90 ns if the cache is shared, and 150 or more otherwise.
 const FAR: Duration = Duration::from_nanos(110);
 /// No line takes longer than this. A read that takes longer was interrupted.
 const LONGEST: Duration = Duration::from_nanos(300);
 /// Each read has the weight of an eighth, so that a single interrupted one does not decide.
 const WEIGHT: u32 = 8;
-/// One of this many reads is timed, because an end that waits reads many times.
+/// One read in this many is timed, because an end that waits reads many times.
 const READS: u32 = 4;
 
 /// The average of the measured times. The cache counts as near until a time is measured.

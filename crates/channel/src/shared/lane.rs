@@ -171,7 +171,7 @@ impl Lane {
         }
     }
 
-    /// Whether this end, which waits, should yield to the other end. It has already yielded
+    /// Whether this end, which waits, should yield to the other end. This end has already yielded
     /// `before` times in this wait.
     pub(crate) fn may_give_way(&mut self, before: u32) -> bool {
         self.update_same_cpu() && self.turns.may(Instant::now(), before == 0)

@@ -9,8 +9,8 @@ pub(crate) const HEADER_BYTES: usize = 64;
 /// (7.9 and 2500), 16 KiB 12.0 and 2900 (9.4 and 4000). But slots of 16 KiB and the whole ring
 /// together are more than 2 MiB.
 pub(crate) const INLINE_BYTES_MAX: usize = 8192;
-/// The stride of the slots: a header, and the bytes of an inline message or a table. It is not a
-/// multiple of a page, so that slots do not share the same sets of a cache.
+/// The stride of the slots: a header, and the bytes of an inline message or a table. The stride
+/// is not a multiple of a page, so that slots do not share the same sets of a cache.
 const SLOT_BYTES: usize = (HEADER_BYTES + INLINE_BYTES_MAX).next_multiple_of(LINE_BYTES);
 
 /// Number of ring chunks that messages of less than `pace::CHUNKS_ALL_BYTES_MIN` go through.

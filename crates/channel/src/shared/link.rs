@@ -32,7 +32,8 @@ pub(crate) enum Kind {
     Memory = 1,
     /// The receiver's pool with this number.
     Pool = 2,
-    /// The process that uses the peer's sending half from now on. That process has this number.
+    /// The process that uses the peer's sending half from now on. The number of the packet stands
+    /// for that process.
     Sender = 4,
     /// The process that uses the peer's receiving half from now on.
     Receiver = 5,

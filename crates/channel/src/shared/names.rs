@@ -36,7 +36,7 @@ impl Mechanism {
         Self::Lease,
     ];
 
-    /// Its name in settings, records and on the command line.
+    /// The mechanism's name in settings, records and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Mechanism {
         }
     }
 
-    /// Its requirements.
+    /// The mechanism's requirements.
     #[must_use]
     pub fn needs(self) -> &'static str {
         match self {
@@ -95,7 +95,7 @@ impl Mechanism {
         matches!(self, Self::Pull | Self::Double)
     }
 
-    /// Its number in a header.
+    /// The mechanism's number in a header.
     pub(crate) fn number(self) -> u64 {
         match self {
             Self::Inline => 1,

@@ -40,7 +40,7 @@ pub(crate) fn piece_bytes(length: u64, chunk_bytes: usize, pace: Pace) -> usize 
     usize::try_from(even).unwrap_or(usize::MAX).clamp(smallest.min(largest), largest)
 }
 
-/// How the ends keep up with each other, as the sender observed it when a message began. It
+/// How the ends keep up with each other, as the sender observed it when a message began. The pace
 /// determines how the message uses the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {

@@ -23,7 +23,7 @@ pub struct Settings {
     /// The largest message to send or to receive, in bytes.
     pub size_max: u64,
     /// Whether this end trusts the peer. If both ends trust each other, haul may use mechanisms
-    /// that a hostile peer could abuse: `pull`, `double`, `lease`. It may also hand over,
+    /// that a hostile peer could abuse: `pull`, `double`, `lease`. haul may also hand over,
     /// unsealed, messages that were built in place.
     pub trusts_peer: bool,
     /// The part of a message, 0 to 1, that the receiver will probably write to. Without trust,

@@ -117,7 +117,7 @@ fn small_messages_are_inline() {
     for size in (0..200).chain([4095, 4096]) {
         round_trip(&mut one, &mut other, &pattern(size, size as u64), Mechanism::Inline);
     }
-    // This depends on the processor's vendor.
+    // The mechanism for this size depends on the processor's vendor.
     let mechanism = one.send(&[1; 8192]).unwrap().mechanism;
     assert!([Mechanism::Inline, Mechanism::Ring].contains(&mechanism), "{mechanism}");
     assert_eq!(&other.recv().unwrap()[..], [1; 8192]);

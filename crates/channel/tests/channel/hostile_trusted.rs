@@ -1,4 +1,4 @@
-//! A trusted peer that lies. Its claims about moved bytes are checked.
+//! A trusted peer that lies. The victim checks the peer's claims about moved bytes.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! A sender permits only the peer to read its memory. It names the peer, and only during a
-//! transfer.
+//! A sender permits only the peer to read its memory. The sender names the peer, and only during
+//! a transfer.
 //!
 //! With Yama in force (`ptrace_scope` 1), a test checks the kernel's decision. On every machine,
 //! another test checks the calls of this process: a filter passes them to a thread of the test,
@@ -80,8 +80,8 @@ pub(crate) fn send_by_name(path: &Path, mechanism: Mechanism) {
     assert_eq!(asked.so_far()[8..], [0], "withdrawn as the peer went");
 }
 
-/// Both ends of a channel that begins while another peer is named. Neither end can be named, so
-/// neither can be read.
+/// Both ends of a channel that begins while another peer is named. Neither of these two ends can
+/// be named, so neither can be read.
 fn another_peer(settings: &Settings) -> (Channel, Channel) {
     let (one, other) = pair().unwrap();
     let accepting = thread::spawn({

@@ -53,7 +53,7 @@ fn ring_carries_message_without_descriptors() {
     assert_eq!(channel.recv().unwrap()[..], *b"after");
 }
 
-/// The role of a peer that can open no more files. It loses messages with a descriptor, and
+/// The role of a peer that can open no more files. The peer loses messages with a descriptor, and
 /// reports why.
 pub(crate) fn receive_without_descriptors(channel: &mut Channel) {
     limit(libc::RLIMIT_NOFILE, 3);
@@ -78,7 +78,7 @@ fn limit_memory(more: u64) {
     limit(libc::RLIMIT_AS, pages * 4096 + more);
 }
 
-/// The role of a peer that can map no more memory. Its messages go through the ring, which
+/// The role of a peer that can map no more memory. The peer's messages go through the ring, which
 /// already exists.
 pub(crate) fn send_without_memory(channel: &mut Channel, mechanism: Mechanism) {
     let bytes = pattern(SIZE, 4);

@@ -1,5 +1,5 @@
-//! System calls of one thread, which a filter stops and reports to a watching thread. That thread
-//! can record a call, answer it instead of the kernel, or act just before it.
+//! System calls of one thread, which a filter stops and reports to a watching thread. The
+//! watching thread can record a call, answer it instead of the kernel, or act just before it.
 
 use std::ffi::{c_int, c_long, c_ulong};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

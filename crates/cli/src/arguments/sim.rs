@@ -160,7 +160,8 @@ pub(crate) struct Sweep {
 
 /// Runs one task of a plan.
 ///
-/// Its record file is written atomically into the folder PLAN.d. A finished task is not repeated.
+/// The task's record file is written atomically into the folder PLAN.d. A finished task is not
+/// repeated.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul sim task plan.jsonl 17\n  \
     hq submit --array 0-199 sh -c 'haul sim task plan.jsonl $HQ_TASK_ID'")]

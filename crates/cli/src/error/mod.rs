@@ -22,7 +22,7 @@ pub(crate) use transfer::TransferError;
 /// The ending of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It completed.
+    /// The command completed.
     Done,
     /// A signal interrupted it, and it kept its records. The exit code is that of a program which
     /// the signal ended, because the result is incomplete.

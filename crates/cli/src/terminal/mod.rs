@@ -89,7 +89,8 @@ fn print_as_it_is(text: &str) -> Result<(), Error> {
 /// Standard output.
 ///
 /// # Errors
-/// It was closed when the program started: text written to it is lost, but no write fails.
+/// Standard output was closed when the program started: text written to it is lost, but no write
+/// fails.
 pub(crate) fn output() -> io::Result<io::Stdout> {
     match haul_measure::sys::was_output_closed() {
         true => Err(rustix::io::Errno::BADF.into()),

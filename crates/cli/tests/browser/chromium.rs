@@ -290,7 +290,7 @@ fn start(program: &str, folder: &Path) -> Child {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends by itself when its pipe closes; its unwritten data is not needed.
+        // The browser ends by itself when its pipe closes; its unwritten data is not needed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -210,7 +210,7 @@ fn three_runs_per_side_detect_five_percent() {
     assert!(ran.out.contains("0 of 3 figures became slower, 0 faster; 3 stayed."), "{ran:#?}");
     // One run on one side and three on the other: the three give the spread.
     run(haul(&["compare", "--old", &sides[0][0], "--new"]).args(&sides[1])).expect(0);
-    // Both ways to name files cannot be mixed, and one side alone is an error.
+    // The two ways to name files cannot be mixed, and one side alone is an error.
     run(haul(&["compare", &sides[0][0], "--new"]).args(&sides[1])).expect(2);
     run(haul(&["compare", "--old"]).args(&sides[0])).expect(2);
 }

@@ -9,10 +9,11 @@ use crate::{away, run};
 
 /// How a shown command is tested.
 enum Shown {
-    /// It is run with these additional words, which may replace options of the command, and
-    /// prints this text.
+    /// The command is run with these additional words, which may replace options of the command,
+    /// and prints this text.
     Run(&'static str, &'static str),
-    /// It needs another process, minutes, or an optional package. This other test runs it.
+    /// The command needs another process, minutes, or an optional package. Another test, named
+    /// here, runs it.
     Elsewhere(&'static str),
 }
 

@@ -368,7 +368,7 @@ fn stopped_or_killed_pvp_leaves_no_process() {
         thread::sleep(Duration::from_millis(2500));
         kill_process(pid, signal).unwrap();
         if signal == Signal::INT {
-            // It polls for Ctrl-C between windows.
+            // haul polls for Ctrl-C between windows.
             thread::sleep(Duration::from_millis(100));
         }
         let ran = finish(child);

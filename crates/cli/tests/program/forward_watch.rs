@@ -138,7 +138,7 @@ fn forwarder_is_found_automatically_and_leaves_nothing() {
 fn forwarder_with_private_runtime_folder_is_found_by_process_and_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = haul(&["forward", "--json", "--port", "nic:model=ice,rate=1M"]);
-    // It ends by itself if this test fails.
+    // The forwarder ends by itself if this test fails.
     command.args(["--port", "null", "--for", "30s"]).env("RUNTIME_DIRECTORY", folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();

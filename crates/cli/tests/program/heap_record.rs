@@ -275,7 +275,7 @@ fn record_reports_failing_and_unrecordable_programs() {
 #[test]
 fn record_continues_after_ctrl_c() {
     let folder = tempfile::tempdir().unwrap();
-    // It ends by itself when it is interrupted, as a server does.
+    // The script ends by itself when it is interrupted, as a server does.
     let script = "trap 'sort words; exit 0' INT; echo ready; while :; do sleep 0.05; done";
     fs::write(folder.path().join("words"), "b\na\n").unwrap();
     let arguments = ["-o", "server", "--", "sh", "-c", script];
@@ -293,7 +293,7 @@ fn record_continues_after_ctrl_c() {
     for shell in of_parent(child.id()) {
         kill_process(Pid::from_raw(shell.cast_signed()).unwrap(), Signal::INT).unwrap();
     }
-    // Its exit code is the program's.
+    // The exit code of haul is the program's.
     let ran = finish(child).expect(0);
     assert!(ran.out.contains("ready") && ran.out.contains("a\nb"), "{ran:#?}");
     ran.says(&["interrupted", "haul: recorded"]);

@@ -393,7 +393,7 @@ fn sweep(words: &[&str]) -> Ran {
     run(command.args(words))
 }
 
-/// The cookbook's charts, from a modelled core. They are the same on any machine.
+/// The cookbook's charts, from a modelled core. The charts are the same on any machine.
 #[test]
 fn sweep_finds_break_and_estimate_matches_counts() {
     let words = ["--core", "120:55", "--rates", "4M..14M:2M"];

@@ -157,8 +157,8 @@ fn survey_refuses_full_disk_before_measuring() {
 #[test]
 fn disk_that_fills_up_loses_no_written_record() {
     // The disk first has the required room; then another file fills it, and the survey continues.
-    // It is a full survey, because a quick one on a busy machine may be out of time before it has
-    // filled the last page of its file.
+    // The survey is a full one, because a quick one on a busy machine may be out of time before
+    // it has filled the last page of its file.
     let script = "$HAUL survey --out $DISK/out & survey=$!; \
         while ! [ -s $DISK/out/survey.jsonl ]; do sleep 0.1; done; \
         cat /dev/zero > $DISK/other 2>/dev/null; \

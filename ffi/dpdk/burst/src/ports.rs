@@ -79,8 +79,8 @@ struct Retired {
 pub(crate) struct Ports {
     pub(crate) attached: Vec<Attached>,
     retired: Vec<Retired>,
-    /// Callbacks that DPDK refused to remove because their port or queue is gone. They stay,
-    /// because DPDK may still call them if another port gets the number.
+    /// Callbacks that DPDK refused to remove because their port or queue is gone. These callbacks
+    /// stay, because DPDK may still call them if another port gets the number.
     stranded: Vec<Attached>,
 }
 

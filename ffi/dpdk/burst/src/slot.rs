@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::dpdk::Mbuf;
 
-/// The largest burst that has a separate counter. It is larger than the bursts of testpmd
+/// The largest burst that has a separate counter. This size is larger than the bursts of testpmd
 /// (MAX_PKT_BURST) and of other known programs.
 pub(crate) const BATCH_MAX: usize = 512;
 /// The counter of bursts of more than [`BATCH_MAX`] packets.
@@ -50,8 +50,8 @@ pub(crate) const WORDS: usize = FIRST_GAP + GAPS;
 /// each size is sampled in proportion.
 const PERIOD: u64 = 128;
 
-/// How long a reader waits for the polling thread. That thread polls about every microsecond; if
-/// it is idle instead, two reads agree.
+/// How long a reader waits for the polling thread. The polling thread polls about every
+/// microsecond; if the thread is idle instead, two reads agree.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The time between two checks whether the copy is complete.
 const PAUSE: Duration = Duration::from_micros(20);
@@ -194,8 +194,8 @@ impl Slot {
     }
 
     fn copy_if_requested(&self) {
-        // SYNC: copy of a slot. This is an exchange, because if a program breaks DPDK's rule and
-        // two threads poll one queue, only one of them may make the copy.
+        // SYNC: copy of a slot. The change of state is an exchange, because if a program breaks
+        // DPDK's rule and two threads poll one queue, only one of them may make the copy.
         if self.change(REQUESTED, COPYING) {
             for (copy, counter) in self.copy.iter().zip(&self.counters) {
                 copy.store(counter.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -212,7 +212,8 @@ impl Slot {
         let _turn = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let end = Instant::now() + PATIENCE;
         loop {
-            // SYNC: copy of a slot. This drops a copy that an earlier reader did not wait for.
+            // SYNC: copy of a slot. This exchange drops a copy that an earlier reader did not
+            // wait for.
             self.change(COMPLETE, IDLE);
             if let Some(counters) = self.read_idle() {
                 return Some(counters);
@@ -297,8 +298,8 @@ pub(crate) unsafe extern "C" fn sending(
     unsafe { slot.count(packets, count) }
 }
 
-/// Counts nothing. It shows the time that DPDK itself needs to call a callback after a receive
-/// burst.
+/// Counts nothing. This callback shows the time that DPDK itself needs to call a callback after a
+/// receive burst.
 pub(crate) unsafe extern "C" fn nothing_received(
     _port: u16,
     _queue: u16,

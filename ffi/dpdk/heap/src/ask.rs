@@ -72,9 +72,10 @@ impl Request {
     /// Each step costs DPDK some milliseconds per 64 MiB, which it clears; a refusal costs tens
     /// of microseconds.
     ///
-    /// `ask_heaps` asks the heaps that were not asked before. It runs before memory is returned,
-    /// because from the same memory a heap makes two to three times as many small blocks as DPDK.
-    /// It runs again at the end, because memory may have been in transit meanwhile.
+    /// `ask_heaps` asks the heaps that were not asked before. `ask_heaps` runs before memory is
+    /// returned, because from the same memory a heap makes two to three times as many small
+    /// blocks as DPDK. `ask_heaps` runs again at the end, because memory may have been in transit
+    /// meanwhile.
     pub(crate) fn ask<T>(self, ask: impl Fn() -> *mut T, ask_heaps: impl Fn() -> *mut T) -> *mut T {
         let call = DpdkCall::begin();
         let sources: [&dyn Fn() -> *mut T; 4] =

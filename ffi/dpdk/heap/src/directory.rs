@@ -1,5 +1,6 @@
 //! The directory, which the processes of one DPDK application share in addition to the heaps'
-//! metadata. It is a memzone, found by its name, with the location and the extents of each heap.
+//! metadata. The directory is a memzone, found by its name, with the location and the extents of
+//! each heap.
 //!
 //! A memzone has the same address in every process and ends with the application. Every value is
 //! checked when it is read, because another process may have overwritten it.
@@ -17,8 +18,8 @@ use crate::memory::SOCKETS_MAX;
 /// The memzone's name.
 const NAME: &CStr = c"haul_rte_malloc";
 
-/// "haulrtem" in ASCII, read as a big-endian number. It is written last, so that a directory that
-/// contains it is complete.
+/// "haulrtem" in ASCII, read as a big-endian number. The number is written last, so that a
+/// directory that contains it is complete.
 const MAGIC: u64 = 0x6861_756c_7274_656d;
 
 /// Version of this layout and of the heap's layout. Processes of different versions cannot share
@@ -29,7 +30,7 @@ const VERSION: u32 = 6;
 /// each, so this suffices for about 256 GiB.
 const EXTENTS_MAX: usize = 4096;
 
-/// A block of DPDK that is an extent of a heap. Its state word is `address`.
+/// A block of DPDK that is an extent of a heap. The state word of a slot is `address`.
 #[repr(C)]
 struct Slot {
     /// 0 if the slot is free, [`TAKEN`] while its other words are written, else the block's

@@ -78,8 +78,8 @@ pub(crate) type ThreadMain = extern "C" fn(*mut c_void) -> *mut c_void;
 /// The main function of a DPDK thread since 23.11.
 pub(crate) type ControlMain = extern "C" fn(*mut c_void) -> u32;
 
-/// Declares the table of functions. Each is looked up by its name. The result is the function to
-/// which the program's reference to the name would resolve without this library.
+/// Declares the table of functions. Each function is looked up by its name. The result is the
+/// function to which the program's reference to the name would resolve without this library.
 macro_rules! functions {
     (
         required { $($(#[$text:meta])* $name:ident: $kind:ty,)* }

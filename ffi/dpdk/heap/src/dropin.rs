@@ -32,7 +32,7 @@ pub(crate) const GROWN_BYTES_MAX: usize = 256 << 10;
 const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// The lowest socket number that DPDK assigns to a heap of the program's own memory
-/// (RTE_MAX_NUMA_NODES). It is 32 in Debian's build and 4 in the smallest build.
+/// (RTE_MAX_NUMA_NODES). The number is 32 in Debian's build and 4 in the smallest build.
 const SOCKETS_EXTERNAL: c_int = 4;
 
 /// The heap of one socket.
@@ -66,7 +66,7 @@ pub(crate) struct Owned<'a> {
 pub(crate) enum Lookup<T> {
     /// The pointer is a block of a heap.
     Ours(T),
-    /// The pointer is in a heap's memory but is not a live block. This was reported.
+    /// The pointer is in a heap's memory but is not a live block. The misuse was reported.
     Misuse,
     /// The pointer belongs to DPDK.
     NotOurs,
@@ -264,8 +264,8 @@ impl Dropin {
     }
 
     /// Gives idle extents of at least `wanted` bytes back to DPDK, which needs the memory itself.
-    /// Returns the number of their bytes. It gives back no more extents than needed, because DPDK
-    /// clears each one.
+    /// Returns the number of their bytes. The heaps give back no more extents than needed,
+    /// because DPDK clears each one.
     #[cold]
     pub(crate) fn give_back(&self, wanted: usize) -> usize {
         let give_one = || self.heaps.first().and_then(|heap| heap.extents.give_back_one());

@@ -1,5 +1,5 @@
-//! The source of a heap's memory. It consists of blocks of DPDK's own heap, so that every process
-//! has them mapped and devices reach them.
+//! The source of a heap's memory. The memory consists of blocks of DPDK's own heap, so that every
+//! process has them mapped and devices reach them.
 //!
 //! Only the primary process allocates blocks, as long as its [`crate::housekeeping`] runs: DPDK
 //! allocates under a lock that is never released if its holder dies, and the death of the primary
@@ -67,8 +67,8 @@ pub(crate) struct SocketExtents {
     pub(crate) range: SocketRange,
     /// The heap's index in the directory.
     pub(crate) index: usize,
-    /// The socket of requests to DPDK. It is any socket if DPDK has no huge pages and therefore
-    /// no sockets.
+    /// The socket of requests to DPDK. The socket is any socket if DPDK has no huge pages and
+    /// therefore no sockets.
     pub(crate) dpdk_socket: c_int,
     /// `None` if there is only one process.
     pub(crate) metadata: Option<Metadata>,
@@ -188,8 +188,8 @@ impl SocketExtents {
         let refusals = mailbox.refusals.load(Ordering::Relaxed);
         loop {
             let answers = mailbox.answers.load(Ordering::Acquire);
-            // This is also checked when the patience is over, because the answer may have arrived
-            // in the last wait.
+            // The idle pages are also checked when the patience is over, because the answer may
+            // have arrived in the last wait.
             if let Some(pages) = self.directory.take_idle(self.range.socket, wanted) {
                 return Some(pages);
             }

@@ -12,8 +12,8 @@ use crate::extents::NoGrowth;
 use crate::mailbox::Mailbox;
 use crate::{ask, futex, lifecycle};
 
-/// The period of the thread's checks. It is long enough to cost nothing, and short enough that a
-/// page is ready for a thread that allocates 2 MiB in that time.
+/// The period of the thread's checks. The period is long enough that the checks cost nothing, and
+/// short enough that a page is ready for a thread that allocates 2 MiB in that time.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// While the program allocates from DPDK, this thread holds DPDK's lock for at most one part in

@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-/// How long leaving may take. It takes milliseconds unless the machine is busy. A process that
-/// dies while it leaves delays no other process for longer than this.
+/// How long leaving may take. Leaving takes milliseconds unless the machine is busy. A process
+/// that dies while it leaves delays no other process for longer than this.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// How long an extent may be in transit: DPDK waits up to 5 s for a process that does not answer.
@@ -20,7 +20,7 @@ const TRANSIT: Duration = Duration::from_secs(6);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The time until which a process leaves, in nanoseconds of the machine's monotonic clock; 0 if no
-/// process leaves. It is in memory that all processes share, outside of DPDK's memory.
+/// process leaves. The word is in memory that all processes share, outside of DPDK's memory.
 #[repr(transparent)]
 pub(crate) struct Leaving(AtomicU64);
 

@@ -2,7 +2,7 @@
 //!
 //! `LD_PRELOAD=libhaul_rte_malloc.so program`: this library receives the program's calls of
 //! `rte_malloc` and its family. One [`haul_heap::Heap`] per socket serves blocks of up to 256
-//! KiB. It takes its memory in extents from DPDK's own heap, so that devices and secondary
+//! KiB. A heap takes its memory in extents from DPDK's own heap, so that devices and secondary
 //! processes reach the blocks like those of DPDK. A heap serves a larger block if it has idle
 //! memory for it. All other calls, and all calls in an unexpected situation, go to DPDK.
 //!

@@ -57,7 +57,8 @@ const OVER: u8 = 3;
 static PHASE: AtomicU8 = AtomicU8::new(UNTRIED);
 static CURRENT: AtomicPtr<Dropin> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The heaps, once they exist. They are never destroyed, because a thread may use them at any time.
+/// The heaps, once they exist. The heaps are never destroyed, because a thread may use them at
+/// any time.
 #[inline]
 pub(crate) fn current() -> Option<&'static Dropin> {
     // SYNC: heaps built.
@@ -124,8 +125,8 @@ pub(crate) fn try_build(functions: &'static Functions) {
     PHASE.store(DECIDED, Ordering::Relaxed);
 }
 
-/// Names the heir in a child of fork, which is another process. Its blocks outlive it, like those
-/// of DPDK.
+/// Names the heir in a child of fork, which is another process. The child's blocks outlive it,
+/// like DPDK's own blocks.
 extern "C" fn name_heir_in_child() {
     if let Some(dropin) = current() {
         dropin.name_heir();

@@ -51,8 +51,8 @@ impl Patience {
     }
 }
 
-/// The mailbox. It is a part of the directory, so it is in memory that all processes share.
-/// `requests` and `answers` are futexes.
+/// The mailbox. The mailbox is a part of the directory, so it is in memory that all processes
+/// share. `requests` and `answers` are futexes.
 #[repr(C)]
 pub(crate) struct Mailbox {
     /// The process ID of the process whose thread answers; 0 if no thread answers.

@@ -1,7 +1,7 @@
-//! The memory of a heap's metadata. It is a sparse file next to DPDK's files in DPDK's runtime
-//! directory, and every process maps it. If that directory is on a disk, the metadata is in an
-//! unnamed memory file instead, which other processes open through the primary process's
-//! descriptor.
+//! The memory of a heap's metadata. The metadata is a sparse file next to DPDK's files in DPDK's
+//! runtime directory, and every process maps the file. If that directory is on a disk, the
+//! metadata is in an unnamed memory file instead, which other processes open through the primary
+//! process's descriptor.
 //!
 //! The metadata is not in DPDK's memory, because DPDK's memory is never sparse, and no device
 //! reads metadata.
@@ -112,7 +112,7 @@ impl Metadata {
         Ok(Self { start: start.cast(), bytes, file_number, descriptor: None, file })
     }
 
-    /// The word for leaving processes. It is in this file because it is written when DPDK's
+    /// The word for leaving processes. The word is in this file because it is written when DPDK's
     /// memory is already unmapped.
     pub(crate) fn leaving(&self) -> &Leaving {
         // SAFETY: the mapping has TAIL_BYTES behind the heap's metadata.
@@ -161,7 +161,7 @@ pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
 
 /// Removes the file of one socket's heap. Processes that have it mapped keep it.
 pub(crate) fn remove(folder: &Path, socket: c_int) {
-    // It is not an error if the file is missing already.
+    // A missing file is not an error.
     let _ = std::fs::remove_file(path(folder, socket));
 }
 

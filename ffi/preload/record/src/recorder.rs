@@ -46,14 +46,15 @@ static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 static KEY: AtomicU32 = AtomicU32::new(0);
 static LIMIT: AtomicU64 = AtomicU64::new(LIMIT_BYTES);
 
-/// The number of the next thread that starts under a filter. It is above the kernel's thread IDs
-/// (PID_MAX_LIMIT, 2^22).
+/// The number of the next thread that starts under a filter. The number is above the kernel's
+/// thread IDs (PID_MAX_LIMIT, 2^22).
 static UNNUMBERED: AtomicU32 = AtomicU32::new(1 << 31);
 
 /// The process that recorded last. In a forked child, this is its parent.
 static LAST_PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The base of the file's name. It is absolute, because programs change their working directory.
+/// The base of the file's name. The base is an absolute path, because programs change their
+/// working directory.
 struct Base(UnsafeCell<([u8; PATH_BYTES], usize)>);
 // SAFETY: only the constructor writes it, before `STATE` is set; it is not read before `STATE` is
 // set.
@@ -142,8 +143,8 @@ impl Recorder {
 
     /// The tag of a DPDK type. The first use of a name records it.
     pub(crate) fn tag(self, name: &[u8]) -> u16 {
-        // FNV-1a, 64 bits (RFC draft-eastlake-fnv). It is sufficient, because names are few and
-        // short.
+        // FNV-1a, 64 bits (RFC draft-eastlake-fnv). This hash is sufficient, because names are
+        // few and short.
         let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
@@ -278,8 +279,8 @@ unsafe extern "C" fn leave(value: *mut c_void) {
     }
 }
 
-/// The number that stands for the report that a program has its own malloc. It is used like a
-/// failure's number.
+/// The number that stands for the report that a program has its own malloc. The number is used
+/// like a failure's number.
 const HAS_OWN_MALLOC: u32 = 10_003;
 
 /// Ends the trace of this process permanently, and reports it once.
@@ -297,7 +298,7 @@ fn end(state: &State, failure: Failure) {
         Failure::Filtered => return,
     };
     // A truncated trace is reported in a signal handler, whose stack may have no room for a path.
-    // It is therefore reported once for each process.
+    // A truncated trace is therefore reported once for each process.
     if matches!(failure, Failure::Cut) || tree::is_first(base(), number) {
         report(failure);
     }

@@ -61,7 +61,7 @@ impl Thread {
     /// reports their number.
     ///
     /// # Errors
-    /// It is an error if there is no room for another block. Nothing more can be recorded then.
+    /// Returns an error if there is no room for another block. Nothing more can be recorded then.
     pub(crate) fn record(&self, file: &File, event: &Event<'_>) -> Result<(), Failure> {
         if self.busy.swap(1, Ordering::Acquire) != 0 {
             self.lost.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! `double`: one copy, by both ends at once. The sender writes pieces from the front of the message
 //! directly into the receiver's target. The receiver reads pieces from the back directly out of the
-//! sender's memory. Both stop when they meet.
+//! sender's memory. Both ends stop when their pieces meet.
 //!
 //! ```text
 //! receiver:  counter = nothing claimed,  offer the target
@@ -33,8 +33,8 @@ use crate::shared::counter;
 pub(crate) use receiving::Receiving;
 pub(crate) use sending::Sending;
 
-/// Largest piece. Its copy takes 0.1 ms, so neither end waits long for the other end's last
-/// piece. The system call takes a hundredth of that time.
+/// Largest piece. A copy of this piece takes 0.1 ms, so neither end waits long for the other
+/// end's last piece. The system call takes a hundredth of that time.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// Smallest piece. For a smaller piece, the system call takes more than a tenth of the time.
 const PIECE_BYTES_MIN: u64 = 64 << 10;

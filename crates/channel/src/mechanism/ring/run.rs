@@ -1,5 +1,5 @@
-//! The location of a message's pieces in the ring. It follows from the message's length, its pace
-//! and the count of cells, so both ends compute the same location.
+//! The location of a message's pieces in the ring. The location follows from the message's
+//! length, its pace and the count of cells, so both ends compute the same location.
 
 use crate::shared::layout::{self, CELL_BYTES};
 use crate::shared::pace::{Pace, cells_for, piece_bytes};
@@ -47,8 +47,8 @@ impl Run {
         self.length - self.offset == self.next(cell).length as u64
     }
 
-    /// The next piece when the count is `cell`. It ends within the cells that this message goes
-    /// through. Behind these cells the count skips the remainder of the ring.
+    /// The next piece when the count is `cell`. The piece ends within the cells that this message
+    /// goes through. Behind these cells the count skips the remainder of the ring.
     #[inline]
     pub(super) fn next(&self, cell: u64) -> Piece {
         let at = cell % self.cells;

@@ -164,7 +164,7 @@ impl Other {
     /// Reads the reports of the other end.
     ///
     /// # Errors
-    /// The errors of [`check`](Self::check). It is also an error if the other end has gone.
+    /// The errors of [`check`](Self::check). Also an error if the other end has gone.
     fn listen(&mut self) -> Result<(), Error> {
         while self.receiver.try_recv().map_err(ended("send", self.done))?.is_some() {
             self.heard = Instant::now();

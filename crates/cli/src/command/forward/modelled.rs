@@ -19,7 +19,7 @@ pub(super) struct Modelled {
 
 /// The default NIC.
 const NIC: &str = "ice";
-/// Its default link, as in `haul pcie estimate`.
+/// The default NIC's link, as in `haul pcie estimate`.
 const LINK: &str = "gen3x8";
 
 impl Modelled {

@@ -1,5 +1,5 @@
 //! The workers of a forwarder: at most as many as both ports have queue pairs, each on its
-//! processor. Their counts are summed.
+//! processor. The counts of the workers are summed.
 
 use std::iter;
 

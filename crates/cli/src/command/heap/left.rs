@@ -25,7 +25,7 @@ pub(super) struct Left {
     pub(super) path: PathBuf,
     pub(super) process: u32,
     pub(super) program: String,
-    /// Its start, by the machine's clock.
+    /// The start of the trace, by the machine's clock.
     began_ns: u64,
     event_bytes: u64,
     has_operations: bool,

@@ -35,7 +35,7 @@ struct Row {
 impl BySize {
     /// # Errors
     ///
-    /// Those of an estimate of any of the sizes.
+    /// The errors of an estimate of any of the sizes.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let Arguments { subject, rules, json } = arguments;
         let is_frames = subject.with_fcs;

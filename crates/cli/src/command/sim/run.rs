@@ -144,7 +144,7 @@ impl Run {
         Step { what, elapsed: began.elapsed(), budget: self.budget() }
     }
 
-    /// Expected time. It is unknown for a program that is not a workload of haul.
+    /// Expected time. The time is unknown for a program that is not a workload of haul.
     fn budget(&self) -> Duration {
         let instructions = if self.task.receives() {
             self.task.packets.saturating_mul(INSTRUCTIONS_PER_PACKET)

@@ -142,7 +142,8 @@ impl<'a> Runner<'a> {
         rounds
     }
 
-    /// Runs one step, which needs `time`. Its records go to the journal as they are complete.
+    /// Runs one step, which needs `time`. The step's records go to the journal as they are
+    /// complete.
     ///
     /// # Errors
     /// A record cannot be written, or the experiment fails.

@@ -320,8 +320,8 @@ fn drop_in_works_with_rest_of_pool() {
     let others = machine::available().unwrap_or(0).saturating_sub(LEFT_PAGES);
     let (protection, bytes) = (libc::PROT_READ, (others as usize) << 21);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
-    // SAFETY: a new mapping at an address of the kernel's choice. Its pages are reserved but not
-    // present.
+    // SAFETY: a new mapping at an address of the kernel's choice. The pages of the mapping are
+    // reserved but not present.
     let held = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
     assert_ne!(held, libc::MAP_FAILED);
     let mut growth = command(&program, Preload::Yes);

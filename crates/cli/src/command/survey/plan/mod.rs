@@ -180,7 +180,8 @@ impl Plan {
 pub(super) type Heaps<'a> = (&'a [Found], &'a Program);
 pub(super) type Transports<'a> = (&'a [Subject], &'a Launch);
 
-/// Steps before the thresholds are found. Their results do not depend on the thresholds.
+/// Steps before the thresholds are found. The results of these steps do not depend on the
+/// thresholds.
 fn before_tuning(quick: bool, resources: &Resources) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let mut steps: Steps = Vec::new();
