@@ -1,9 +1,9 @@
 //! Bulk transfer between two processes, by the cheapest mechanism that both ends and the machine
 //! allow.
 //!
-//! Process A has data in its memory; afterwards process B has a private copy, and neither process
-//! can change the other's. Messages go in both directions, in order, and each arrives whole or not
-//! at all.
+//! Process A has data in its memory. After a transfer, process B has a private copy, and neither
+//! process can change the data of the other process. Messages go in both directions, in order,
+//! and each arrives whole or not at all.
 //!
 //! ```no_run
 //! # mod haul { pub mod channel { pub use haul_channel::*; } }

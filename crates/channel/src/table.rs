@@ -18,8 +18,8 @@ pub struct ChannelTable {
     /// The largest message for which the choices were measured, in bytes; `None` if they apply to
     /// any size. Otherwise they apply to messages of up to four times this size.
     pub measured_max: Option<usize>,
-    /// Of the entries that fit, the one with the largest size applies; if several have this size,
-    /// the last one applies.
+    /// Of the entries that fit, the entry with the largest size applies; of several entries with
+    /// this size, the last one applies.
     pub choices: Vec<Choice>,
 }
 

@@ -581,8 +581,9 @@ const char *haul_version(void);
 
 /**
  * Reads haul.toml once in a process and applies its thresholds. Later calls return the result of
- * the first. libhaul.so calls this when it is loaded. A program that links libhaul.a should call
- * it early in main. Until then the defaults for the processor apply, which are correct as well.
+ * the first call. libhaul.so calls this when it is loaded. A program that links libhaul.a should
+ * call it early in main. Until then the defaults for the processor apply, which are correct as
+ * well.
  *
  * Searches for the file at HAUL_TUNING, in the user's configuration directory and in /etc. A
  * set-user-id program reads no file. Makes some system calls and allocates; thread-safe; not
@@ -644,7 +645,7 @@ extern void *haul_memset_above_64(void *target, int byte, size_t n);
 /**
  * Like haul_memmove, but with a hint about the next use of the target. A number that is not a
  * hint counts as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED
- * the bytes are visible to other threads and devices like those of any copy.
+ * other threads and devices see the bytes as after any other copy.
  *
  * # Safety
  * source is readable and target writable for n bytes.

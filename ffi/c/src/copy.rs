@@ -97,7 +97,7 @@ unsafe extern "C" {
 
 /// Like haul_memmove, but with a hint about the next use of the target. A number that is not a
 /// hint counts as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED
-/// the bytes are visible to other threads and devices like those of any copy.
+/// other threads and devices see the bytes as after any other copy.
 ///
 /// # Safety
 /// source is readable and target writable for n bytes.

@@ -21,8 +21,9 @@ pub extern "C" fn haul_version() -> *const c_char {
 }
 
 /// Reads haul.toml once in a process and applies its thresholds. Later calls return the result of
-/// the first. libhaul.so calls this when it is loaded. A program that links libhaul.a should call
-/// it early in main. Until then the defaults for the processor apply, which are correct as well.
+/// the first call. libhaul.so calls this when it is loaded. A program that links libhaul.a should
+/// call it early in main. Until then the defaults for the processor apply, which are correct as
+/// well.
 ///
 /// Searches for the file at HAUL_TUNING, in the user's configuration directory and in /etc. A
 /// set-user-id program reads no file. Makes some system calls and allocates; thread-safe; not

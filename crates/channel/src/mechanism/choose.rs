@@ -78,7 +78,7 @@ pub enum Reason {
     Measured,
     /// Both ends share one processor.
     OneProcessor,
-    /// The default: no rule selects another one.
+    /// The default: no rule selects another mechanism.
     Usual,
 }
 
@@ -184,7 +184,7 @@ struct Ladder {
     rungs: [Vec<Rung>; 4],
 }
 
-/// A mechanism and the size in bytes from which on it is chosen.
+/// A mechanism, and the smallest size in bytes for which it is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rung {
     from: u64,

@@ -38,7 +38,7 @@ use haul_peer::region::Region;
 
 /// Bytes copied between two checks of the clock and the peer: 0.1 ms.
 const STEP_BYTES: u64 = 1 << 20;
-/// Bytes of a pool whose pages are allocated at a time, by one system call.
+/// Number of bytes for which one system call allocates a pool's pages.
 const BACKED_BYTES: usize = 4 << 20;
 /// From this size on, stores to the target bypass the caches, see `ring`.
 const STREAMED_BYTES_MIN: u64 = 32 << 20;

@@ -219,7 +219,7 @@ impl Table {
         (sum == length).then_some(Self { entries, entry: 0, within: 0 })
     }
 
-    /// Makes the byte at `offset` of the message the next one.
+    /// Makes the message's byte at `offset` the next byte to copy.
     pub(crate) fn seek(&mut self, offset: u64) {
         (self.entry, self.within) = (0, offset);
         while let Some(&(_, bytes)) = self.entries.get(self.entry)

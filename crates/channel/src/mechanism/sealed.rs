@@ -46,8 +46,8 @@ use crate::shared::error::Error;
 use haul_peer as peer;
 use haul_peer::memory::{self, Sealed};
 
-/// The part of the pages at which copy-on-write of 4 KiB pages costs as much as one warm copy of
-/// all pages, as the reference measured it.
+/// If the receiver writes to this part of the pages, copy-on-write of 4 KiB pages costs as much
+/// as one warm copy of all pages, as the reference measured it.
 const DIRTY_MAX: f64 = 0.11;
 
 /// How often a seal is tried on memory that another process may still write to, and the pause

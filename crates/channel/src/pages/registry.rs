@@ -94,7 +94,8 @@ pub(crate) fn note_huge(addresses: Range<usize>) {
     });
 }
 
-/// The views of sealed memory that contain some of these addresses of a mapping, each in full.
+/// All views of sealed memory that contain any of these addresses of a mapping. Each view is
+/// returned in full.
 pub(crate) fn views(addresses: &Range<usize>) -> Vec<Range<usize>> {
     with_mapping(addresses.start, |_, mapping| mapping.views.around(addresses)).unwrap_or_default()
 }

@@ -30,7 +30,7 @@ pub(crate) fn add_receiver() {
     spares().receivers += 1;
 }
 
-/// Records one receiver less. If it was the last one, all memory is freed.
+/// Records one receiver less. If that was the last receiver, all kept memory is freed.
 pub(crate) fn remove_receiver() {
     let gone = {
         let mut spares = spares();

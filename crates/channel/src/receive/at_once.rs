@@ -116,8 +116,8 @@ mod tests {
         }
     }
 
-    /// Replaces this end's mapping by that of an empty file. Accesses then fail like accesses to
-    /// a hole, for which the system has no page.
+    /// Replaces this end's mapping with the mapping of an empty file. Accesses then fail like
+    /// accesses to a hole, for which the system has no page.
     fn lose(end: &Channel) {
         let region = &end.sender.outbox.lane.link.region;
         let base = region.at(0, region.size_bytes());

@@ -87,7 +87,7 @@ impl Inbox {
     }
 
     /// Compares the kept bytes with the checksum, if there is one. Bytes that the processor copied
-    /// are already added; the others are added here.
+    /// are already added; the other bytes are added here.
     fn compare(&mut self, target: &[u8]) -> Result<Step<()>, Error> {
         let pending = self.pending.as_mut().expect(VALIDATED);
         pending.is_moved = true;

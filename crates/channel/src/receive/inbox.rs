@@ -29,7 +29,8 @@ pub(crate) struct Inbox {
     /// The first message that was not published when the fast path last read the count.
     pub(crate) published: Message,
     pub(crate) pending: Option<Pending>,
-    /// The length of the last message, if it was inline: the next one is expected to have the same.
+    /// The length of the last message, if it was inline: the next message is expected to have the
+    /// same length.
     pub(crate) inline_before: usize,
     pub(crate) states: ReceiverStates,
 }

@@ -64,10 +64,10 @@ impl Outbox {
         &mut self.states.ring.sleep_history
     }
 
-    /// Prefetches the next free slots, for messages of the same length as the last one. A later
-    /// write would wait for the lines from the receiver's cache; a prefetch does not wait. For
-    /// short messages it prefetches several slots, because a line's transfer takes longer than such
-    /// a message.
+    /// Prefetches the next free slots, for messages of the same length as the last message. A
+    /// later write would wait for the lines from the receiver's cache; a prefetch does not wait.
+    /// For short messages it prefetches several slots, because a line's transfer takes longer
+    /// than such a message.
     pub(crate) fn fetch_slots(&mut self, length: usize) {
         // An impossible count from the receiver is reported later, when the slot is needed.
         if !matches!(self.has_slot(), Ok(true)) {

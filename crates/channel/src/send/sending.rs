@@ -259,8 +259,8 @@ impl<'a> Sending<'a> {
 struct Before {
     /// The number of cells of earlier messages, which the receiver may still be emptying.
     chunks: u64,
-    /// The words of those mechanisms that answer a message before the next one begins. So these
-    /// words do not change before the receiver begins with this message.
+    /// The words of those mechanisms that answer a message before the next message begins. So
+    /// these words do not change before the receiver begins with this message.
     words: [u64; 2],
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::names::Mechanism;
 
-/// The cost of a transfer at one end. The cost of the whole transfer is the sum of the accounts
-/// of both ends.
+/// The cost of a transfer at one end. The cost of the whole transfer is the sum of both ends'
+/// accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// The mechanism that moved the bytes. If the first mechanism was given up, the mechanism

@@ -68,7 +68,7 @@ pub(crate) fn claim_front(word: &impl Word, message: u64, count: u64) -> Claim {
     }
 }
 
-/// The receiver, which has claimed `own` pieces so far, claims the next one from the back.
+/// The receiver, which has claimed `own` pieces so far, claims the next piece from the back.
 pub(crate) fn claim_back(word: &impl Word, message: u64, count: u64, own: u64) -> Claim {
     let mut seen = word.get();
     loop {

@@ -1,5 +1,5 @@
 //! The processor that an end ran on when it last waited. Each end publishes its processor. Two
-//! ends on one processor alternate, and an end that polls keeps the other one from running.
+//! ends on one processor alternate, and an end that polls keeps the other end from running.
 //!
 //! The number of running threads does not show whether the ends share a processor. With one of
 //! two processors busy, the ends may share the free one, or each end may use one of the two. The

@@ -1,4 +1,4 @@
-//! The distance of the other end's cache: the time in which a line arrives from there.
+//! The distance of the other end's cache: the time that a line needs to arrive from there.
 //!
 //! Between two processors that share their last cache, a line's transfer is faster than memory;
 //! between other processors, it is slower. On Zen 4, a round trip of a word takes 140 ns in the

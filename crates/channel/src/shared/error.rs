@@ -76,7 +76,7 @@ pub enum Error {
     Unclosed {
         /// Descriptors that are not closed yet.
         held: usize,
-        /// The number from which on no new channel begins.
+        /// If this number of descriptors is not closed yet, no new channel begins.
         limit: usize,
     },
     /// The peer died, or closed its end, before the transfer was complete.

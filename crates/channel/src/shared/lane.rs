@@ -60,7 +60,7 @@ pub(crate) struct Lane {
     life: Option<Life>,
     /// The time of the last check whether the peer lives, in ticks.
     checked: u64,
-    /// The words of this end and of the other one.
+    /// The words of this end and of the other end.
     own: Words,
     other: Words,
     /// The affinity that this end last published, and the time of its publication, see `idle`.
@@ -296,7 +296,7 @@ impl Lane {
         layout::slot_start(self.index, message.index())
     }
 
-    /// The offset of a cell of the ring, counted over the life of the channel.
+    /// The offset of a ring cell, which is counted over the life of the channel.
     pub(crate) fn cell(&self, cell: u64) -> usize {
         let index = (cell % self.cells()) as usize;
         self.chunks() + index * layout::CELL_BYTES

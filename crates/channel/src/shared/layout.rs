@@ -56,13 +56,13 @@ pub(crate) const SENDER_AFFINITY: usize = SENDER_STATE + 8;
 pub(crate) const SENDER_USER: usize = SENDER_STATE + 16;
 /// u64, sender: the processor that it runs on, see `cpu`.
 pub(crate) const SENDER_CPU: usize = SENDER_STATE + 24;
-/// u32, receiver: likewise.
+/// u32, receiver: the state of its end, see [`OPEN`].
 pub(crate) const RECEIVER_STATE: usize = 8 * LINE_BYTES;
-/// u64, receiver: likewise.
+/// u64, receiver: the processors that it may run on, see `affinity`.
 pub(crate) const RECEIVER_AFFINITY: usize = RECEIVER_STATE + 8;
 /// u64, receiver: the process that uses its end.
 pub(crate) const RECEIVER_USER: usize = RECEIVER_STATE + 16;
-/// u64, receiver: likewise.
+/// u64, receiver: the processor that it runs on, see `cpu`.
 pub(crate) const RECEIVER_CPU: usize = RECEIVER_STATE + 24;
 
 /// u64, receiver: the message whose target the sender may write to, counted from 1.

@@ -319,9 +319,9 @@ impl Half {
     }
 }
 
-/// Number of packets that can be in transit in addition to those of messages: a pool, and the
-/// users of either half. Several processes may send such a packet, although only one takes the
-/// half over.
+/// Number of packets that can be in transit in addition to the packets of messages: a pool, and
+/// the users of either half. Several processes may send such a packet, although only one takes
+/// the half over.
 const PACKETS_BESIDE: u64 = 18;
 
 /// The kind and the number in a packet with a descriptor.

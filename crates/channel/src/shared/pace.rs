@@ -30,9 +30,9 @@ pub(crate) fn cells_for(length: u64, chunk_bytes: usize, pace: Pace) -> u64 {
     if pace.is_small && length < SMALL_BYTES_MAX { cells.min(SMALL_CELLS) } else { cells }
 }
 
-/// The size in bytes of each piece of a message of `length` bytes, a multiple of a cell. A piece
-/// is small enough that both copies overlap, and large enough that its copy costs more than its
-/// publication.
+/// The size in bytes of each piece, for a message of `length` bytes; a multiple of a cell. A
+/// piece is small enough that both copies overlap, and large enough that its copy costs more than
+/// its publication.
 pub(crate) fn piece_bytes(length: u64, chunk_bytes: usize, pace: Pace) -> usize {
     let even = length.div_ceil(CHUNKS).next_multiple_of(CELL_BYTES as u64);
     let largest = PIECE_BYTES_MAX.min(chunk_bytes);

@@ -11,8 +11,8 @@ use haul_peer::users::Users;
 /// The settings of one end of a channel. The other end has its own settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The longest duration of a transfer, counted from the moment at which the peer begins with
-    /// it, and of the handshake.
+    /// The longest duration of the handshake, and of a transfer, counted from the moment when the
+    /// peer begins it.
     pub deadline: Duration,
     /// The longest time that a call waits for the peer to begin: for a message, or for room. `None`
     /// waits as long as the peer lives.
@@ -57,7 +57,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The length of a chunk of the ring in bytes: a quarter of a core's L2, a power of two.
+    /// The length of a ring chunk in bytes: a quarter of a core's L2, a power of two.
     pub(crate) fn chunk_bytes(&self) -> usize {
         static BYTES: OnceLock<usize> = OnceLock::new();
         *BYTES.get_or_init(|| {

@@ -78,7 +78,7 @@ pub(crate) fn drive_for<T: Transfer>(
     drive_until(transfer, Clock::of_a_pause(time))
 }
 
-/// Returns `None` only if the clock's limit is that of a pause.
+/// Returns `None` only if the clock's limit is the limit of a pause.
 fn drive_until<T: Transfer>(
     transfer: &mut T,
     mut clock: Clock,

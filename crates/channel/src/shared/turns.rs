@@ -1,4 +1,4 @@
-//! Whether an end that shares a processor with the other one yields to it (`sched_yield`).
+//! Whether an end that shares a processor with the other end yields to it (`sched_yield`).
 //!
 //! If a third program also uses that processor, an end that yields may get it back only after a
 //! time slice. So the end measures the time of each yield. After a long yield, it does not yield

@@ -1,4 +1,4 @@
-//! How an end waits for the other one: it polls, yields or sleeps.
+//! How an end waits for the other end: it polls, yields or sleeps.
 //!
 //! ```text
 //! both run on one processor:  yield a few times;   then sleep
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Two ends share a processor as soon as another program keeps the other processors busy. An end
-//! that polls then keeps the other one from running, and a sleep and a wake-up cost more than the
+//! that polls then keeps the other end from running, and a sleep and a wake-up cost more than the
 //! transfer. A yield (`sched_yield`) is one switch from one end to the other. Half a round trip
 //! of 64 B, and a message of 64 B in a stream, in ns, with one of two processors of Zen 4 busy
 //! and both ends on the free one: 1570 and 230 by yielding, 2840 and 1100 by sleeping, 2570 and
@@ -93,7 +93,8 @@ mod tests {
             let accepting = scope.spawn(|| Channel::accept_over(other, settings).unwrap());
             (Channel::connect_over(one, settings).unwrap(), accepting.join().unwrap())
         });
-        // By now each end reads the other's affinity again, after both have published theirs.
+        // By now each end reads the other end's affinity again, after both ends have published
+        // their affinity.
         thread::sleep(Duration::from_millis(30));
         for end in [&mut one, &mut other] {
             end.sender.outbox.lane.refresh_affinity();

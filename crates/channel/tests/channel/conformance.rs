@@ -36,7 +36,7 @@ fn message_of_every_size_arrives() {
         let (mut one, mut other) = ends(&by(mechanism));
         for (seed, size) in SIZES.into_iter().enumerate() {
             round_trip(&mut one, &mut other, &pattern(size, seed as u64), mechanism);
-            // In the other direction.
+            // A message in the other direction.
             round_trip(&mut other, &mut one, &pattern(size, !(seed as u64)), mechanism);
         }
     }

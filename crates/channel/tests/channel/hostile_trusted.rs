@@ -21,8 +21,8 @@ const SIZE: usize = 1_000_000;
 /// `SIZE` in pieces of 128 KiB.
 const PIECES: u64 = 8;
 
-/// The victim receives a message by `double` whose bytes it may read. The liar writes no piece;
-/// `lie` runs after the target was offered.
+/// The victim receives a message by `double`, and may read the message's bytes. The liar writes
+/// no piece; `lie` runs after the target was offered.
 fn both_ways(bytes: &[u8], lie: impl FnOnce(&Liar) + Send) -> Result<Buffer, Error> {
     both_ways_and_after(bytes, lie, |_, _| {})
 }
@@ -128,8 +128,8 @@ fn reached(liar: &Liar) -> Option<u64> {
     (back + front < PIECES && address != 0).then_some(address)
 }
 
-/// The victim receives, with `act`, a message whose bytes it may read. Returns the result, and
-/// the address to which the liar could have written meanwhile.
+/// The victim receives a message with `act`, and may read the message's bytes. Returns the
+/// result, and the address to which the liar could have written meanwhile.
 fn received<T>(
     bytes: &[u8],
     act: impl FnOnce(&mut Channel) -> Result<T, Error>,

@@ -158,8 +158,8 @@ pub(crate) struct Recv {
 ///
 /// Measures haul's mechanisms between two processes, A and B, side by side with pipes, Unix
 /// sockets, UCX, MPI, iceoryx2 and the two mechanisms of the 2014 memcpy against vmsplice
-/// experiment. All are interleaved in one run; the first one is also measured against itself, as
-/// the noise floor.
+/// experiment. All subjects are interleaved in one run; the first subject is also measured
+/// against itself, as the noise floor.
 ///
 /// B ends with a private copy in its own memory and verifies every byte of every run. Time is from
 /// A's start to the arrival of the last byte; processor time counts both sides. A peer that is

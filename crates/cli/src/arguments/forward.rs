@@ -186,7 +186,7 @@ pub(crate) struct Pvp {
     /// (0.5% loss in that half), rfc2544 (no loss at all); several may be given
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
     pub(crate) search: Vec<String>,
-    /// Searches of each program, in turn, each after a restart
+    /// Searches of each program; the programs take turns, and each search begins with a restart
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 1000>)]
     pub(crate) searches: u16,
     /// Duration of one trial of a search [default: 1s; 60s for rfc2544]

@@ -29,9 +29,9 @@ pub(crate) enum Heap {
 /// Measures allocation side by side with libc, the general heaps and DPDK.
 ///
 /// Measures haul's heap side by side with the installed C library's malloc, with mimalloc, jemalloc
-/// and tcmalloc preloaded instead of it, and with DPDK's rte_malloc. Each runs in its own process,
-/// all interleaved in one run; the first baseline is also measured against itself, as the noise
-/// floor. A peer that is not installed is left out; a note names it and its package.
+/// and tcmalloc preloaded instead of it, and with DPDK's rte_malloc. Each heap runs in its own
+/// process, all interleaved in one run; the first baseline is also measured against itself, as
+/// the noise floor. A peer that is not installed is left out; a note names it and its package.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul heap bench --test growth --sizes 4KiB --align 4KiB --against dpdk,libc\n  \

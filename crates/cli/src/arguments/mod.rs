@@ -5,7 +5,7 @@
 //! - `number`: how a whole number is written;
 //! - `time`: how a time is written;
 //! - `sizes`: how sizes and their ranges are written;
-//! - `users`: how users are named whose processes may connect;
+//! - `users`: names of the users whose processes may connect;
 //! - `copy`: the arguments of `haul copy`;
 //! - `channel`: the arguments of `haul channel`;
 //! - `forward`: the arguments of `haul forward`;
@@ -189,7 +189,7 @@ pub(crate) struct Survey {
 
 /// Renders saved records as one page, or as CSV.
 ///
-/// The records are those of `haul survey`, or of any command's `--json`. The HTML page needs no
+/// The records come from `haul survey`, or from any command's `--json`. The HTML page needs no
 /// other file; any machine can render it.
 #[derive(Debug, Args)]
 #[command(

@@ -39,7 +39,8 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
-/// Runs one program on one simulated machine, and draws which instructions waited for which.
+/// Runs one program on one simulated machine, and draws which instructions waited for which
+/// others.
 ///
 /// Runs a program on the simulated server: a RISC-V ELF file (RV64IM, bare metal), or a workload
 /// that is part of haul: receive (TCP through lwIP) or values (a store of values). Shows cycles and

@@ -24,8 +24,8 @@ pub(crate) use transfer::TransferError;
 pub(crate) enum Ending {
     /// The command completed.
     Done,
-    /// A signal interrupted it, and it kept its records. The exit code is that of a program which
-    /// the signal ended, because the result is incomplete.
+    /// A signal interrupted it, and it kept its records. The exit code is the same as for a
+    /// program that the signal ended, because the result is incomplete.
     Interrupted {
         /// The signal's number.
         signal: i32,

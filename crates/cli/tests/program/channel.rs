@@ -239,7 +239,7 @@ fn killed_receiver_leaves_no_file_and_next_reuses_its_socket() {
     assert_eq!(fs::read(&to).unwrap(), b"anew");
 }
 
-/// The message names the bytes of the whole stream, not those of its last message.
+/// The message names the bytes of the whole stream, not of its last message.
 #[test]
 fn sender_reports_bytes_received_before_kill() {
     let folder = tempfile::tempdir().unwrap();

@@ -158,7 +158,7 @@ fn compare_refuses_incomparable_files_with_reason() {
 #[test]
 fn report_makes_no_ratio_across_runs() {
     let folder = tempfile::tempdir().unwrap();
-    // Within each run there is no comparison: one has haul, the other has libc.
+    // Within each run there is no comparison: one run has haul, the other run has libc.
     let alone = |run: &str, index: usize| {
         let mut record = of(run, "memcpy", 50.0, 100.0).remove(index);
         record.comparison = None;

@@ -330,7 +330,8 @@ fn list_shows_devices_or_says_that_none_is_visible() {
     assert!(ran.records().iter().all(|record| record.experiment == "pcie.list"));
 }
 
-/// A capture in tcpdump's format, of packets of these sizes, of which at most 4 B were kept.
+/// A capture in tcpdump's format with packets of these sizes; the capture has at most 4 B of each
+/// packet.
 fn pcap(sizes: &[u32]) -> Vec<u8> {
     let mut words = vec![0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1];
     for size in sizes {

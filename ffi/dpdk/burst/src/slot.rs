@@ -39,8 +39,7 @@ pub(crate) const PACKETS_SIZED: usize = LARGER_PACKETS + 1;
 pub(crate) const BYTES: usize = PACKETS_SIZED + 1;
 /// The sum of the cycles from each sampled burst to the next burst.
 pub(crate) const GAP_CYCLES: usize = BYTES + 1;
-/// The first of [`GAPS`] counters of gaps, one for each number of bits that the cycles of a gap
-/// have.
+/// The first of [`GAPS`] counters of gaps: one per number of bits in a gap's cycle count.
 pub(crate) const FIRST_GAP: usize = GAP_CYCLES + 1;
 pub(crate) const GAPS: usize = 65;
 pub(crate) const WORDS: usize = FIRST_GAP + GAPS;
@@ -61,7 +60,7 @@ const CHECKS: u32 = 50;
 
 /// The next burst ends a gap, or every burst is a sample. Only the polling thread writes this bit.
 const OPEN: u32 = 1;
-/// The other bits: the state of a copy.
+/// All bits except [`OPEN`]: the state of a copy.
 const COPY: u32 = !OPEN;
 /// No reader requests a copy.
 const IDLE: u32 = 0;
@@ -235,7 +234,7 @@ impl Slot {
     }
 
     /// The counters, if two reads of them are equal. Counters only grow, so all of them had these
-    /// values from the end of the first read to the beginning of the second.
+    /// values from the end of the first read to the beginning of the second read.
     fn read_idle(&self) -> Option<Counters> {
         let (first, second) = (read(&self.counters), read(&self.counters));
         (first == second).then_some(second)
@@ -328,7 +327,8 @@ mod tests {
 
     use super::*;
 
-    /// The number of all packets. Checks that it agrees with the other counters of the moment.
+    /// The number of all packets. Checks that this number agrees with the other counters of the
+    /// moment.
     fn packets(counters: &Counters) -> u64 {
         (0..=BATCH_MAX).map(|size| size as u64 * counters[size]).sum::<u64>()
             + counters[LARGER_PACKETS]

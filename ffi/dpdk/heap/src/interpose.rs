@@ -408,7 +408,7 @@ pub unsafe extern "C" fn rte_malloc_get_socket_stats(
 }
 
 /// `rte_malloc_dump_stats` of rte_malloc.h: DPDK's own statistics, in which extents are blocks, and
-/// then those of the heaps.
+/// then the heaps' statistics.
 ///
 /// # Safety
 ///

@@ -1,6 +1,6 @@
-//! The mailbox in which secondary processes ask the primary one to allocate extents and to return
-//! idle extents to DPDK. So no secondary process dies while it holds DPDK's locks or while an
-//! extent is in transit.
+//! The mailbox in which secondary processes ask the primary process to allocate extents and to
+//! return idle extents to DPDK. So no secondary process dies while it holds DPDK's locks or while
+//! an extent is in transit.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,

@@ -196,8 +196,8 @@ fn check_size(bytes: u64) -> Result<()> {
     ))
 }
 
-/// The same file with a descriptor above those of the standard streams, because a program that
-/// closed a stream may still write to the stream's descriptor.
+/// The same file with a descriptor above the standard streams, because a program that closed a
+/// stream may still write to the stream's descriptor.
 fn above_streams(file: File) -> Result<File> {
     const FIRST_NUMBER: c_int = 3;
     if file.as_raw_fd() >= FIRST_NUMBER {

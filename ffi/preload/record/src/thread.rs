@@ -127,7 +127,7 @@ impl Thread {
     fn begin_block(&self, file: &File, event: &Event<'_>) -> Result<NonNull<u8>, Failure> {
         let block = file.map_block()?;
         // The block is published before the first store into it, so that a fault in it is
-        // recognized as one of the trace.
+        // recognized as a fault in the trace.
         let last = self.block.swap(block.as_ptr(), Ordering::Release);
         let header = BlockHeader { used_bytes: 0, thread: event.thread, time_ns: event.time_ns };
         let bytes = header.to_bytes();

@@ -65,7 +65,7 @@ impl Pieces {
         self.length.div_ceil(self.piece)
     }
 
-    /// The offset at which a piece begins, or the message's length.
+    /// The offset of a piece's first byte; the message's length for the piece after the last one.
     fn start(self, piece: u64) -> u64 {
         (piece * self.piece).min(self.length)
     }

@@ -1,5 +1,5 @@
 //! `ring`: a message goes piece by piece through 1 MiB of shared memory, 1.75 MiB for large
-//! messages. While one end fills it, the other empties it, so both copies overlap.
+//! messages. While one end fills this memory, the other end empties it, so both copies overlap.
 //!
 //! ```text
 //! sender:    while there is room for a piece: copy it in,   filled += its cells,   ring
@@ -147,7 +147,7 @@ pub(crate) struct SenderState {
     filled: u64,
     /// Cells that the receiver had emptied at the last read.
     drained: u64,
-    /// Cells whose pages are allocated, from the first on.
+    /// Number of cells, from the first cell on, that have allocated pages.
     backed: u64,
     pub(crate) sleep_history: SleepHistory,
 }
@@ -306,7 +306,7 @@ impl Receives for Receiving {
 /// at the last read.
 ///
 /// # Errors
-/// [`Error::Protocol`] if the receiver cannot have emptied so many cells.
+/// [`Error::Protocol`] if the receiver's count of emptied cells is impossible.
 fn fill(
     lane: &mut Lane,
     source: &mut Source<'_>,
@@ -348,7 +348,7 @@ fn fill(
 /// receiver's own count.
 ///
 /// # Errors
-/// [`Error::Protocol`] if the sender cannot have filled so many cells.
+/// [`Error::Protocol`] if the sender's count of filled cells is impossible.
 fn drain(
     lane: &mut Lane,
     target: &mut [u8],

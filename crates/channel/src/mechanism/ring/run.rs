@@ -11,7 +11,7 @@ pub(super) struct Run {
     pub(super) offset: u64,
     /// Bytes of the whole message.
     pub(super) length: u64,
-    /// Bytes of a piece of this message, a multiple of a cell.
+    /// Size of this message's pieces in bytes, a multiple of a cell.
     piece: usize,
     /// Number of cells in the ring.
     pub(super) cells: u64,
@@ -19,7 +19,7 @@ pub(super) struct Run {
     pub(super) used: u64,
 }
 
-/// A piece: the cell at which it begins, its bytes, and the cell behind it.
+/// A piece: its first cell, its bytes, and the cell behind it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) start: u64,

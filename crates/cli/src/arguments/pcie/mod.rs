@@ -98,9 +98,9 @@ pub(crate) struct Estimate {
 /// itself. Every advice is the estimate repeated with one value changed. Advice is ranked by the
 /// rate at which the link is then full; a change that does not raise the rate is not shown.
 ///
-/// With --baseline, compares the terms with those of a saved estimate or sweep, or with its sums if
-/// it has no terms, and shows which of them make the difference. Two saved files are compared with
-/// each other.
+/// With --baseline, compares the terms with the terms of a saved estimate or sweep, or with its
+/// sums if it has no terms, and shows which terms make the difference. Two saved files are
+/// compared with each other.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie explain --nic ice --driver dpdk-22.11 --mode vector --rate 10M --sizes 64 \\\n    \
@@ -110,7 +110,7 @@ pub(crate) struct Estimate {
     haul pcie explain before.jsonl after.jsonl"
 )]
 pub(crate) struct Explain {
-    /// Two files of records to compare, instead of a workload: the differences of the second from
+    /// Two files of records to compare, instead of a workload: shows how the second differs from
     /// the first
     #[arg(value_name = "FILE", num_args = 2, conflicts_with_all = OF_A_WORKLOAD)]
     pub(crate) files: Vec<PathBuf>,
@@ -170,7 +170,7 @@ pub(crate) struct Subject {
     /// Take packet sizes from this capture (pcap or pcapng), without the frame check sequence
     #[arg(long, value_name = "FILE", conflicts_with = "with_fcs")]
     pub(crate) capture: Option<PathBuf>,
-    /// Sizes are those of frames with their check sequence, which NICs strip
+    /// Sizes are frame sizes with the check sequence, which NICs strip
     #[arg(long)]
     pub(crate) with_fcs: bool,
     /// Polls by how many packets each returned, as BATCH:POLLS [default: 32:1]

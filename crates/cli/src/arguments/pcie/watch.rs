@@ -27,7 +27,7 @@ use crate::arguments::users::Allowed;
     haul pcie watch --pid 4711 --nic ice --link gen4x16"
 )]
 pub(crate) struct Watch {
-    /// Telemetry socket of the program [default: that of the only program found]
+    /// Telemetry socket of the program [default: the socket of the only program found]
     #[arg(long, value_name = "PATH", conflicts_with_all = ["pid", "file_prefix"])]
     pub(crate) socket: Option<PathBuf>,
     /// Process number of the program
@@ -93,7 +93,7 @@ impl Watch {
         }
     }
 
-    /// The values that override those of the program and the device.
+    /// The values that override the values of the program and the device.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             nic: self.nic,

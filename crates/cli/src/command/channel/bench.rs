@@ -1,4 +1,4 @@
-//! `haul channel bench`: transfers side by side with those of the peers.
+//! `haul channel bench`: transfers side by side with the peers' transfers.
 
 use std::time::Duration;
 
@@ -248,7 +248,8 @@ fn listed(sizes: &[Bytes]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The subjects of the installed peers, and the names of the others, with a warning for each.
+/// The subjects of the installed peers, and the names of the missing peers, with a warning for
+/// each.
 fn present(against: &[Peer]) -> (Vec<Subject>, Vec<String>) {
     let (mut subjects, mut left_out) = (Vec::new(), Vec::new());
     for &peer in &unique(against) {

@@ -50,7 +50,8 @@ impl Tune {
         Ok(Self { out, budget, json, tuned: None, has_channels: false })
     }
 
-    /// Name of the record file beside the file, to which its evidence refers.
+    /// Name of the record file, which is beside the tuning file; the evidence in the tuning file
+    /// refers to it.
     fn records(&self) -> String {
         let stem = self.out.file_stem().unwrap_or_default().to_string_lossy();
         let name = format!("{stem}.jsonl");
@@ -144,7 +145,7 @@ pub(in crate::command) fn policy(
     let now = haul_experiments::context::now();
     let mut tuning = Tuning::new(runner.machine_id(), &now, tuned.policy);
     if !tuned.is_any_kept() {
-        // A file that repeats the defaults would override those of a later haul.
+        // A file that repeats the defaults would override the defaults of a later haul.
         tuning.choices.clear();
         tuning.copy.clear();
     }

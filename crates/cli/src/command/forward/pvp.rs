@@ -191,7 +191,8 @@ fn peers(
     Ok((testpmd, ovs))
 }
 
-/// A peer, or `None` with a warning if it is missing and the others can be measured without it.
+/// A peer, or `None` with a warning if it is missing and the other subjects can be measured
+/// without it.
 ///
 /// # Errors
 /// The reason why a needed peer is missing.

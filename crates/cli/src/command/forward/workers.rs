@@ -1,5 +1,5 @@
-//! The workers of a forwarder: at most as many as both ports have queue pairs, each on its
-//! processor. The counts of the workers are summed.
+//! The workers of a forwarder: at most one per queue pair of each port, each on its processor.
+//! The counts of the workers are summed.
 
 use std::iter;
 

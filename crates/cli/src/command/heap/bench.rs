@@ -95,7 +95,8 @@ pub(in crate::command) fn installed() -> Vec<Found> {
     with_haul(Peer::ALL.iter().filter_map(|peer| peer.find().ok()).collect())
 }
 
-/// haul and those of these peers that are installed, the baseline first. Warns of the others.
+/// haul and those of these peers that are installed, with the baseline first. Warns about the
+/// missing peers.
 pub(super) fn present(against: &[Peer]) -> Vec<Found> {
     let mut heaps = Vec::new();
     for peer in against {

@@ -24,7 +24,7 @@ const MACHINE_BYTES_MAX: u64 = 1 << 20;
 /// Expected time of a task with 1,000 packets, to estimate the time left.
 const TIME_OF_TASK: Duration = Duration::from_millis(400);
 
-/// A task with a file's settings, overridden by those of the command line.
+/// A task with a file's settings, overridden by the settings of the command line.
 ///
 /// # Errors
 /// The file cannot be read, or a setting is wrong.
