@@ -16,7 +16,7 @@ pub struct ChannelTable {
     /// to write to at most this share of it, 0 to 1.
     pub sealed_dirty_max: Option<f64>,
     /// The largest message for which the choices were measured, in bytes; `None` if they apply to
-    /// any size. Otherwise they apply to messages of up to four times this size.
+    /// any size. Otherwise the choices apply to messages of up to four times this size.
     pub measured_max: Option<usize>,
     /// Of the entries that fit, the entry with the largest size applies; of several entries with
     /// this size, the last one applies.

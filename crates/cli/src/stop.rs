@@ -17,8 +17,8 @@ use haul_measure::signals;
 use crate::error::{Error, code_of_signal};
 use crate::terminal;
 
-/// Set by the first signal, or by a journal that cannot write. Experiments check it between
-/// samples.
+/// Set by the first signal, or by a journal that cannot write. Experiments check this flag
+/// between samples.
 pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Number of the first signal; 0 before it.
@@ -52,7 +52,7 @@ struct State {
 }
 
 /// Signals within this time after one that counted are the same request. `timeout` sends its two
-/// within some microseconds; a busy machine may need a hundred milliseconds.
+/// signals within some microseconds; a busy machine may need a hundred milliseconds.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// Watches for signals from now on. If the system has no means to watch with, signals end the

@@ -50,11 +50,12 @@ struct Row {
 /// The values by which a row is sorted and described.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
-    /// Time or cost, in the measurement's own unit: less is better. `None` if it is neither.
+    /// Time or cost, in the measurement's own unit: less is better. `None` if the value is
+    /// neither a time nor a cost.
     pub(crate) cost: Option<f64>,
     /// The comparison in time or cost with the baseline of its run.
     pub(crate) comparison: Option<Comparison>,
-    /// Whether it is a time, so that a sentence can say which subject is faster.
+    /// Whether the value is a time, so that a sentence can say which subject is faster.
     pub(crate) is_time: bool,
 }
 

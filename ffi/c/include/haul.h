@@ -62,7 +62,8 @@
 #define HAUL_CHANNEL_ALLOW_USER 8
 
 /**
- * The result of a function that can fail. New codes are added at the end; none changes its number.
+ * The result of a function that can fail. New codes are added at the end; no code changes its
+ * number.
  */
 typedef enum haul_status {
     /**
@@ -239,7 +240,8 @@ typedef enum haul_heap_pages {
 } haul_heap_pages;
 
 /**
- * The devices that an address is for. New kinds are added at the end; none changes its number.
+ * The devices that an address is for. New kinds are added at the end; no kind changes its
+ * number.
  */
 typedef enum haul_iova_kind {
     /**
@@ -302,9 +304,9 @@ typedef enum haul_channel_mechanism {
 
 /**
  * One end of a channel between two processes, for both directions, or one half of an end: see
- * haul_channel_split(). Only one thread at a time may use it. A fork copies it. The first process
- * that uses a direction afterwards owns that direction; a call in another process returns
- * HAUL_ERROR_BROKEN. Each process must close its own copy.
+ * haul_channel_split(). Only one thread at a time may use a channel. A fork copies it. The first
+ * process that uses a direction afterwards owns that direction; a call in another process
+ * returns HAUL_ERROR_BROKEN. Each process must close its own copy.
  */
 typedef struct haul_channel haul_channel;
 

@@ -245,7 +245,8 @@ pub unsafe extern "C" fn haul_heap_validate(heap: *const haul_heap) -> haul_stat
     }
 }
 
-/// The devices that an address is for. New kinds are added at the end; none changes its number.
+/// The devices that an address is for. New kinds are added at the end; no kind changes its
+/// number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_iova_kind {

@@ -13,9 +13,9 @@ use crate::options::{haul_channel_options, mechanism_of};
 use crate::status::haul_status;
 
 /// One end of a channel between two processes, for both directions, or one half of an end: see
-/// haul_channel_split(). Only one thread at a time may use it. A fork copies it. The first process
-/// that uses a direction afterwards owns that direction; a call in another process returns
-/// HAUL_ERROR_BROKEN. Each process must close its own copy.
+/// haul_channel_split(). Only one thread at a time may use a channel. A fork copies it. The first
+/// process that uses a direction afterwards owns that direction; a call in another process
+/// returns HAUL_ERROR_BROKEN. Each process must close its own copy.
 #[derive(Debug)]
 pub struct haul_channel {
     /// In a box, so that a message in flight can borrow it.

@@ -18,7 +18,7 @@ pub struct haul_channel_sending {
     /// `None` only while this is being destroyed. The sending borrows `sender` and the caller's
     /// bytes.
     sending: Option<Sending<'static>>,
-    /// The half that the channel lent. `give_back` returns it.
+    /// The half that the channel lent. `give_back` returns the half.
     sender: NonNull<Sender>,
     channel: NonNull<haul_channel>,
 }

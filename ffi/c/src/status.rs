@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// The result of a function that can fail. New codes are added at the end; none changes its number.
+/// The result of a function that can fail. New codes are added at the end; no code changes its
+/// number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_status {

@@ -66,7 +66,7 @@ impl MappedPools {
         }
     }
 
-    /// The pool that the receiver offered. Maps it first if it is new.
+    /// The pool that the receiver offered. Maps the pool first if it is new.
     fn find(&mut self, lane: &Lane, number: u64) -> Option<&mut MappedPool> {
         let slot = &mut self.slots[(number % POOLS_MAX as u64) as usize];
         if slot.as_ref().is_none_or(|mapped_pool| mapped_pool.number != number) {

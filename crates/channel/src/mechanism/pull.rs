@@ -55,7 +55,7 @@ pub(crate) struct Exposed {
 
 impl Exposed {
     /// Writes the addresses of the bytes into the slot and returns the number of entries. If the
-    /// receiver cannot read them now, the error says how the transfer continues.
+    /// receiver cannot read the bytes now, the error says how the transfer continues.
     pub(crate) fn begin(&mut self, out: &mut Outgoing<'_, '_>) -> Result<u64, Begun> {
         self.readable = Readable::to(out.lane.peer().identity);
         if self.readable.is_none() {

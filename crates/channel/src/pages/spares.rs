@@ -1,4 +1,4 @@
-//! Huge pages of dropped messages. The next announced bytes are copied into them.
+//! Huge pages of dropped messages. The next announced bytes are copied into these pages.
 //!
 //! The kernel zeroes a new huge page first, which takes as long as the copy into it. Also, a
 //! guest whose balloon reports free pages has returned the memory to its host, which allocates it
@@ -45,7 +45,7 @@ pub(crate) fn remove_receiver() {
 }
 
 /// Removes adjacent, whole huge pages from the spares and returns them: at most `bytes`. The
-/// content of these pages is undefined. The caller must unmap them.
+/// content of these pages is undefined. The caller must unmap the pages.
 pub(crate) fn take(bytes: usize) -> Option<(NonNull<u8>, usize)> {
     spares().take(bytes)
 }
@@ -101,7 +101,7 @@ impl Spares {
     }
 
     fn give(&mut self, base: NonNull<u8>, bytes: usize) {
-        // The copy into them writes whole huge pages.
+        // The copy into the spares writes whole huge pages.
         assert!(
             (base.addr().get() | bytes).is_multiple_of(HUGE_BYTES),
             "{bytes} B at {base:p} are not whole huge pages"

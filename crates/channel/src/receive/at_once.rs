@@ -20,7 +20,7 @@ const FETCH_NEXT_BYTES_MAX: usize = 192;
 
 impl Inbox {
     /// Receives an inline message, if it is published within a microsecond and fits. Returns `None`
-    /// if it did nothing.
+    /// if this call did nothing.
     #[inline]
     pub(crate) fn receive_at_once(&mut self, target: &mut [u8]) -> Option<Account> {
         self.enter().ok()?;

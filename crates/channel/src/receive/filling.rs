@@ -30,8 +30,8 @@ impl Inbox {
 
     /// Moves bytes of the current message into a target of exactly its length.
     fn fill(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Step<Account>, Error> {
-        // This end reads the state before any other word, as in `closing`. Then it sees every
-        // word that the sender published before it closed.
+        // This end reads the state before any other word, as in `closing`. Then this end sees
+        // every word that the sender published before it closed.
         let state = self.lane.state(layout::SENDER_STATE);
         match self.move_some(target, is_exposed)? {
             Step::Done(Taken::Part(bytes)) => {

@@ -79,7 +79,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Polls for a message. Reads its header once and validates it.
+    /// Polls for a message. Reads the message's header once and validates it.
     pub(crate) fn poll_header(&mut self) -> Result<Step<usize>, Error> {
         if let Some(pending) = &self.pending {
             return Ok(Step::Done(pending.length));

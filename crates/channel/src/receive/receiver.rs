@@ -46,7 +46,7 @@ impl Receiver {
     ///
     /// The peer never writes to `target`: if a trusted peer sends by `double`, this end alone reads
     /// the message. With [`recv`](Self::recv) and [`recv_into_exposed`](Self::recv_into_exposed),
-    /// both ends move it.
+    /// both ends move the message.
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
         self.recv_to(target, false)
     }

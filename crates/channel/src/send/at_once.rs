@@ -20,8 +20,8 @@ use crate::shared::transfer::poll;
 use crate::shared::waiting::polls_before_asking;
 
 impl Outbox {
-    /// Sends an inline message, if a slot is free within a microsecond. Returns `None` if it did
-    /// nothing.
+    /// Sends an inline message, if a slot is free within a microsecond. Returns `None` if this
+    /// call did nothing.
     ///
     /// # Errors
     /// [`Error::Memory`] if the receiver removed shared memory; [`Error::PeerGone`] if the receiver

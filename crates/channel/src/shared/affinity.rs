@@ -37,7 +37,7 @@ impl Affinity {
         Self(word)
     }
 
-    /// Whether it is a single processor.
+    /// Whether the affinity is a single processor.
     pub(crate) fn is_one(self) -> bool {
         self.0 >= Self::ONE
     }

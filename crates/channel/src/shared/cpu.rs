@@ -31,7 +31,7 @@ impl Cpu {
         Self(word)
     }
 
-    /// Whether both ran on the same processor.
+    /// Whether both ends ran on the same processor.
     pub(crate) fn is_the_one_of(self, other: Self) -> bool {
         self.0 != Self::UNKNOWN && self == other
     }

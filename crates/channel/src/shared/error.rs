@@ -121,7 +121,7 @@ pub enum Error {
     Unavailable {
         /// The mechanism.
         mechanism: Mechanism,
-        /// Why it is not available.
+        /// Why the mechanism is not available.
         reason: &'static str,
     },
     /// The bytes that arrived differ from those that were sent, see [`Settings::integrity`].

@@ -161,7 +161,8 @@ impl Lane {
 
     fn publish_cpu(&self, cpu: Cpu) {
         let own = self.word(self.own.cpu);
-        // Written only when it changes, because the other end reads this line at each step.
+        // Written only when the value changes, because the other end reads this line at each
+        // step.
         if own.load(Relaxed) != cpu.word() {
             own.store(cpu.word(), Relaxed);
             if !self.link.is_split.load(Relaxed) {

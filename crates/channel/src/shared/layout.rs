@@ -38,7 +38,7 @@ pub(crate) const DRAINED: usize = 3 * LINE_BYTES;
 /// u64, receiver: the message that it cannot receive completely by the message's mechanism,
 /// counted from 1.
 pub(crate) const REFUSED: usize = 4 * LINE_BYTES;
-/// u64, receiver: the number of bytes that it has received of that message.
+/// u64, receiver: the number of bytes that it has received of the message in [`REFUSED`].
 pub(crate) const REFUSED_AT: usize = REFUSED + 8;
 /// u64, receiver: bytes of the current message that it has pulled; shows that it makes progress.
 pub(crate) const PULLED: usize = REFUSED + 16;

@@ -1,5 +1,5 @@
 //! The socket of a channel, the descriptors that arrived through it, and the shared memory. Both
-//! halves use them.
+//! halves of an end use the socket, the descriptors and the memory.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -270,7 +270,7 @@ impl Link {
 
 impl Link {
     /// Whether the next packet has a descriptor for a half that another process uses and will
-    /// read. Without a fork there is no such process. Either process reads a packet about the
+    /// read. Without a fork there is no other process. Either process reads a packet about the
     /// peer's users. If this information is missing, the ring replaces mechanisms that access the
     /// peer's memory.
     fn is_next_for_other_process(&self) -> bool {

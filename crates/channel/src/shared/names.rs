@@ -89,7 +89,7 @@ impl Mechanism {
         }
     }
 
-    /// Whether it needs permission to access the other process's memory.
+    /// Whether the mechanism needs permission to access the other process's memory.
     #[must_use]
     pub fn reads_the_peer(self) -> bool {
         matches!(self, Self::Pull | Self::Double)

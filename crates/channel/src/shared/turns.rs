@@ -1,8 +1,8 @@
 //! Whether an end that shares a processor with the other end yields to it (`sched_yield`).
 //!
 //! If a third program also uses that processor, an end that yields may get it back only after a
-//! time slice. So the end measures the time of each yield. After a long yield, it does not yield
-//! again for [`PAUSE`] times as long.
+//! time slice. So the end measures the time of each yield. After a long yield, the end does not
+//! yield again for [`PAUSE`] times as long.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const PAUSE: u32 = 50;
 /// The history of an end's yields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turns {
-    /// When it last slept so that the kernel could find an idle processor.
+    /// When the end last slept so that the kernel could find an idle processor.
     slept: Option<Instant>,
     /// The end does not yield before this time.
     paused_until: Option<Instant>,

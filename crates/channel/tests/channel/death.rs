@@ -14,7 +14,7 @@ use crate::starved;
 use crate::support::{by, pattern};
 use crate::users;
 
-/// The number of kills per mechanism. Half of them kill the sender. `HAUL_CHANNEL_KILLS` sets
+/// The number of kills per mechanism. Half of the kills end the sender. `HAUL_CHANNEL_KILLS` sets
 /// another number.
 const KILLS: u32 = 60;
 const ROLE: &str = "HAUL_CHANNEL_TEST_ROLE";

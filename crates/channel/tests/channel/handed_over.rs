@@ -28,8 +28,8 @@ fn built(bytes: &[u8]) -> Building {
     building
 }
 
-/// Whether the kernel shows that a file is open elsewhere. If it does not, all memory arrives as a
-/// private view.
+/// Whether the kernel shows that a file is open elsewhere. If the kernel does not show this, all
+/// memory arrives as a private view.
 fn has_leases() -> bool {
     let enabled = std::fs::read_to_string("/proc/sys/fs/leases-enable");
     let can = enabled.is_ok_and(|text| text.trim() == "1");

@@ -1,5 +1,5 @@
 //! Descriptors that are slow to close are handed over in every possible packet. No call waits for
-//! them, and the end of a channel does not wait either.
+//! such descriptors, and the end of a channel does not wait either.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -47,7 +47,7 @@ pub(crate) enum Answer {
     Succeed,
 }
 
-/// Whether calls can be watched here. Prints a line if they cannot.
+/// Whether calls can be watched here. Prints a line if calls cannot be watched.
 pub(crate) fn can_watch(what: &str) -> bool {
     // The filter is in a thread that ends, because a filter lasts as long as its thread. No
     // program makes this call.

@@ -139,7 +139,7 @@ pub(crate) struct Completions {
 
 /// Prints the manual page of haul, or writes the pages of all commands.
 ///
-/// The pages are made from the same text as --help. `scripts/install` installs them.
+/// The pages are made from the same text as --help. `scripts/install` installs the pages.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul man | man -l -\n  haul man --out ~/.local/share/man/man1")]
 pub(crate) struct Manual {

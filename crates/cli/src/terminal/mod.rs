@@ -72,8 +72,8 @@ fn shown(text: &str, arguments: impl Iterator<Item = OsString>) -> String {
 /// broken at spaces.
 ///
 /// # Errors
-/// [`Error::ReaderGone`] if the reader closed it (`haul copy list | head`), otherwise
-/// [`Error::Output`].
+/// [`Error::ReaderGone`] if the reader closed standard output (`haul copy list | head`),
+/// otherwise [`Error::Output`].
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_as_it_is(&fitted(text, limit()))
 }

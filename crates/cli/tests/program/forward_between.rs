@@ -55,7 +55,8 @@ fn paced_generator_keeps_its_rate() {
     assert_eq!(value(&records, "lost", &[]), 0.0);
 }
 
-/// With `--for`, a signal interrupts the run. Without it, a signal is the usual end of the run.
+/// With `--for`, a signal interrupts the run. Without `--for`, a signal is the usual end of the
+/// run.
 #[test]
 fn signal_ends_forward_with_right_counts() {
     let _turn = turn();

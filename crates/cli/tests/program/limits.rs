@@ -66,7 +66,7 @@ fn missing_folder_for_sockets_is_named() {
 }
 
 /// Tries limits from one under which the program cannot start to one under which everything fits.
-/// As soon as a message fits, it names the lack of memory.
+/// As soon as there is memory for a message, the message names the lack of memory.
 #[test]
 fn channels_under_address_limit_name_it_in_their_error() {
     let folder = tempfile::tempdir().unwrap();

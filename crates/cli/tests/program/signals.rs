@@ -1,4 +1,5 @@
-//! Signals that ask to end: one rule for all commands. Tests of each command check what it keeps.
+//! Signals that ask to end: one rule for all commands. Tests of each command check what the
+//! command keeps.
 
 use std::fs;
 use std::io::Read;

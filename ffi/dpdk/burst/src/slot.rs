@@ -78,10 +78,10 @@ pub(crate) type Counters = Box<[u64; WORDS]>;
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     /// The time of the previous burst if that was a sample, else 0. Only the polling thread uses
-    /// it.
+    /// this field.
     last: AtomicU64,
-    /// [`OPEN`] and the state of a copy, in one word, so that a burst loads only one. If it is not
-    /// zero, the burst takes the rare path. SYNC: copy of a slot.
+    /// [`OPEN`] and the state of a copy, in one word, so that a burst loads only one. If the word
+    /// is not zero, the burst takes the rare path. SYNC: copy of a slot.
     state: AtomicU32,
     /// Whether every burst is a sample, so that the size of every packet is added.
     is_exact: bool,
@@ -122,7 +122,7 @@ impl Slot {
             return unsafe { self.count_larger(packets, count) };
         }
         let is_sample = self.add(usize::from(count), 1).is_multiple_of(PERIOD);
-        // SYNC: copy of a slot. Relaxed: the rare path loads it again.
+        // SYNC: copy of a slot. Relaxed: the rare path loads the state again.
         if is_sample || self.state.load(Ordering::Relaxed) != IDLE {
             // SAFETY: the caller's promise.
             return unsafe { self.rare(is_sample, packets, count) };

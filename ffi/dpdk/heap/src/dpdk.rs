@@ -1,5 +1,6 @@
 //! DPDK's functions, and the few structures of its interface. The drop-in's functions hide
-//! DPDK's, which are looked up when they are first needed. Nothing of DPDK is linked or included.
+//! DPDK's functions, which are looked up when they are first needed. Nothing of DPDK is linked or
+//! included.
 //!
 //! The layouts are those of DPDK's stable ABI, unchanged from 18.11 to 26.07, for 64-bit
 //! little-endian machines: lib/eal/include/rte_memory.h, rte_memzone.h, rte_malloc.h.

@@ -73,7 +73,7 @@ pub(crate) enum Lookup<T> {
 }
 
 impl Dropin {
-    /// Allocates a block. If it returns `None`, the caller asks DPDK.
+    /// Allocates a block. If this returns `None`, the caller asks DPDK.
     ///
     /// # Safety
     ///
@@ -350,7 +350,7 @@ impl SocketHeap {
     }
 }
 
-/// Allocates a block with the tag of its type's name. `heap` may refuse it.
+/// Allocates a block with the tag of its type's name. `heap` may refuse the block.
 ///
 /// # Safety
 ///

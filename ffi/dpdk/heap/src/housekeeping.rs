@@ -1,5 +1,6 @@
 //! A thread of the primary process that prepares memory before it is needed, returns idle memory,
-//! and reclaims the blocks of dead processes. No call waits for it, and the heaps work without it.
+//! and reclaims the blocks of dead processes. No call waits for this thread, and the heaps work
+//! without it.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::null_mut;

@@ -56,8 +56,8 @@ impl Leaving {
         until != 0 && (1..=nanoseconds(LEAVE)).contains(&until.wrapping_sub(now()))
     }
 
-    /// Calls `begin_transit` and returns its guard if no process leaves. Otherwise it drops the
-    /// guard and tries again. After the time that leaving may take, it returns the guard anyway.
+    /// Calls `begin_transit` and returns its guard if no process leaves. Otherwise drops the
+    /// guard and tries again. After the time that leaving may take, returns the guard anyway.
     pub(crate) fn wait<T>(&self, begin_transit: impl Fn() -> T) -> T {
         for _ in 0..LEAVE.as_millis() / PAUSE.as_millis() {
             let transit = begin_transit();

@@ -163,8 +163,8 @@ pub(crate) fn end() {
 /// them.
 static FILES: Mutex<Option<(libc::pid_t, PathBuf, Vec<c_int>)>> = Mutex::new(None);
 
-/// Removes the files with the metadata, which occupy memory. Processes that have them mapped keep
-/// them. No other process can attach, because a secondary process needs a primary one.
+/// Removes the files with the metadata, which occupy memory. Processes that have the files mapped
+/// keep them. No other process can attach, because a secondary process needs a primary one.
 extern "C" fn remove_files() {
     let Some((process, folder, sockets)) = FILES.lock().ok().and_then(|mut files| files.take())
     else {

@@ -20,8 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// because the primary process could not answer then either.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// The remainder of [`PATIENCE`]. When it is used up, the process asks DPDK itself. A process
-/// should not do so without need, because a process that dies under DPDK's lock stops all others.
+/// The remainder of [`PATIENCE`]. When the patience is used up, the process asks DPDK itself. A
+/// process should not do so without need, because a process that dies under DPDK's lock stops all
+/// others.
 pub(crate) struct Patience {
     left: Duration,
     last: Instant,

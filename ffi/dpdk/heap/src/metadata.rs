@@ -97,8 +97,9 @@ impl Metadata {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let (null, none) = (core::ptr::null_mut(), libc::PROT_NONE);
         // The mapping has no access at first, so that the kernel populates nothing even if the
-        // program has locked all its future memory. Then it is unlocked, and then made accessible.
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        // program has locked all its future memory. Then the mapping is unlocked, and then made
+        // accessible. SAFETY: a new mapping at an address of the kernel's choice replaces
+        // nothing.
         let start = unsafe { libc::mmap(null, all, none, flags, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(Error::last_os_error());
@@ -159,7 +160,7 @@ pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
         .then_some(folder)
 }
 
-/// Removes the file of one socket's heap. Processes that have it mapped keep it.
+/// Removes the file of one socket's heap. Processes that have the file mapped keep it.
 pub(crate) fn remove(folder: &Path, socket: c_int) {
     // A missing file is not an error.
     let _ = std::fs::remove_file(path(folder, socket));

@@ -96,8 +96,8 @@ pub unsafe extern "C" fn rte_eal_init(count: c_int, arguments: *mut *mut c_char)
     result
 }
 
-/// `rte_trace_save` of rte_trace.h: calls DPDK. `rte_eal_cleanup` calls it when all devices are
-/// closed, and unmaps DPDK's memory afterwards.
+/// `rte_trace_save` of rte_trace.h: calls DPDK. `rte_eal_cleanup` calls `rte_trace_save` when all
+/// devices are closed, and unmaps DPDK's memory afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn rte_trace_save() -> c_int {
     let save = functions().and_then(|dpdk| dpdk.rte_trace_save);

@@ -50,7 +50,7 @@ static LIMIT: AtomicU64 = AtomicU64::new(LIMIT_BYTES);
 /// thread IDs (PID_MAX_LIMIT, 2^22).
 static UNNUMBERED: AtomicU32 = AtomicU32::new(1 << 31);
 
-/// The process that recorded last. In a forked child, this is its parent.
+/// The process that recorded last. In a forked child, that process is the parent.
 static LAST_PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// The base of the file's name. The base is an absolute path, because programs change their
@@ -402,7 +402,7 @@ fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
     Ok(())
 }
 
-/// Stores the name, made absolute. `None` if it is invalid or too long.
+/// Stores the name, made absolute. Returns `None` if the name is invalid or too long.
 fn set_base(name: &[u8]) -> Option<()> {
     /// The longest name in bytes. The file's name also contains the process ID for each `%p` or
     /// at its end, and the number of the attempt.
@@ -444,7 +444,8 @@ fn map_state() -> Option<NonNull<State>> {
         rustix::mm::mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE)
     };
     let state = mapped.ok()?;
-    // SAFETY: it is the whole mapping that was just created. Only a forked child sees it wiped.
+    // SAFETY: it is the whole mapping that was just created. Only a forked child sees the mapping
+    // wiped.
     unsafe { rustix::mm::madvise(state, length, Advice::LinuxWipeOnFork) }.ok()?;
     // All zeros are a valid state: not begun, no file, no names, no threads. The page's alignment
     // is sufficient.

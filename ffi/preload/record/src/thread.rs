@@ -96,7 +96,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Writes the event into the block. Returns `false` if it does not fit.
+    /// Writes the event into the block. Returns `false` if the event does not fit.
     fn put_into(&self, block: NonNull<u8>, event: &Event<'_>) -> bool {
         // SAFETY: this thread has set `busy`, so nothing else reads or writes it.
         let writing = unsafe { &mut *self.writing.get() };

@@ -51,7 +51,7 @@ unsafe extern "C" {
 }
 
 /// Names the run, if no earlier process has done so, and stores the folder for reports. Only the
-/// constructor may call it.
+/// constructor may call this.
 pub(crate) fn begin(inherited: Option<&[u8]>, report_folder: Option<&[u8]>) {
     IS_EARLY.store(true, Ordering::Relaxed);
     // SAFETY: only the constructor runs.

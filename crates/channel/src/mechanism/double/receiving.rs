@@ -256,8 +256,8 @@ impl Receiving {
     }
 
     /// Withdraws the offer. If a sender was stopped after it claimed a piece and before it read the
-    /// offer, it finds no target when it continues. Under Yama, it also loses the permission to
-    /// write.
+    /// offer, it finds no target when it continues. Under Yama, the sender also loses the
+    /// permission to write.
     fn withdraw(&mut self, lane: &Lane) {
         lane.store(OFFERED_AT, 0);
         self.writable = None;

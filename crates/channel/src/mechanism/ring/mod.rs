@@ -117,7 +117,7 @@ fn hint(run: &Run, distance: Distance) -> Hint {
 pub(crate) struct SleepHistory {
     /// How often the sender had slept at the last call.
     seen: u64,
-    /// Messages since it last slept.
+    /// Number of messages since the sender last slept.
     since: u32,
 }
 

@@ -68,7 +68,8 @@ impl Sum {
         unsafe { self.copy(place, target.as_mut_ptr(), source, target.len(), is_streamed) }
     }
 
-    /// Copies bytes that begin at `place` of the message into shared memory, and adds them.
+    /// Copies bytes that begin at `place` of the message into shared memory, and adds them to the
+    /// sums.
     pub(crate) fn write(
         &mut self,
         place: u64,
@@ -82,8 +83,8 @@ impl Sum {
         unsafe { self.copy(place, target, source.as_ptr(), source.len(), is_streamed) }
     }
 
-    /// Copies bytes that begin at `offset` of the message, and adds them. With `is_streamed`, the
-    /// stores to the target bypass the caches.
+    /// Copies bytes that begin at `offset` of the message, and adds them to the sums. With
+    /// `is_streamed`, the stores to the target bypass the caches.
     ///
     /// # Safety
     /// `length` bytes can be read at the source and written at the target, and they do not

@@ -44,7 +44,7 @@ impl Send {
         Ok((Box::new(file), announced.or(found)))
     }
 
-    /// The channel. While no receiver listens there, waits as long as `--wait` allows.
+    /// The channel. While no receiver listens at the socket, waits as long as `--wait` allows.
     fn connect(&self, settings: &Settings) -> Result<Channel, Error> {
         let (path, start) = (&self.arguments.to, Instant::now());
         loop {
@@ -88,7 +88,7 @@ impl Send {
 /// Interval between two attempts to find a receiver.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Whether no receiver listens there: the socket does not exist yet, or is left over.
+/// Whether no receiver listens at the socket: the socket does not exist yet, or is left over.
 fn has_no_listener(error: &Failed) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotFound};
     matches!(error, Failed::Socket { reason, .. } if [ConnectionRefused, NotFound].contains(&reason.kind()))
@@ -99,10 +99,10 @@ fn has_no_listener(error: &Failed) -> bool {
 /// no report.
 struct Other {
     receiver: Receiver,
-    /// Time of its last report.
+    /// Time of the other end's last report.
     heard: Instant,
     limit: Duration,
-    /// Bytes sent to it.
+    /// Bytes sent to the other end.
     done: u64,
 }
 

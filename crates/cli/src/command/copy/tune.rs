@@ -121,7 +121,7 @@ impl Command for Tune {
 /// The result in the file.
 pub(in crate::command) struct Written {
     pub(in crate::command) tuned: Tuned,
-    /// Whether it has a table of channels.
+    /// Whether the file has a table of channels.
     pub(in crate::command) has_channels: bool,
 }
 

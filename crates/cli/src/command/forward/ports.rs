@@ -42,7 +42,7 @@ impl Opened {
 }
 
 /// Opens a port under this name for `workers` workers, each of which gets at least one queue pair.
-/// Processes of `users` may be at the other end of its socket.
+/// Processes of `users` may be at the other end of the port's socket.
 ///
 /// # Errors
 /// A value is not possible, or the system refuses a call.

@@ -39,7 +39,7 @@ const LIBRARY_BYTES_MAX: u64 = 256 << 20;
 
 /// Huge pages that DPDK's two sides need, with a margin.
 const HUGE_PAGES: u64 = 320;
-/// Huge pages that they need if Open vSwitch is one of them.
+/// Huge pages that DPDK's two sides need if one of them is Open vSwitch.
 const HUGE_PAGES_OF_OVS: u64 = 450;
 
 /// Measured time of a restart, and of one size of a sweep: see `--for`. Forwarders publish their

@@ -298,8 +298,8 @@ fn free_name(program: &OsStr) -> PathBuf {
     (1..).map(name).find(is_free).unwrap_or_else(|| name(1))
 }
 
-/// Waits for the program. After Ctrl-C, which the program has received as well, it waits for a
-/// limited time. After a second Ctrl-C, it does not wait at all.
+/// Waits for the program. After Ctrl-C, which the program has received as well, haul waits for a
+/// limited time. After a second Ctrl-C, haul does not wait at all.
 fn wait(mut child: Child) -> Result<Ended, Error> {
     let failed = |reason: io::Error| Error::Output(reason);
     let id = Pid::from_child(&child);

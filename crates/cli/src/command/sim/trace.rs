@@ -22,7 +22,7 @@ pub(super) struct Row {
     /// `800000a4 lw t0, 0(a1)`, or `#8216 engine read 0x80472040`.
     pub(super) name: String,
     pub(super) spans: Vec<Span>,
-    /// What it waited for; empty if it did not wait.
+    /// What the instruction or transaction waited for; empty if it did not wait.
     pub(super) remark: String,
 }
 

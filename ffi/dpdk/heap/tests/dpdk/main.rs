@@ -300,7 +300,8 @@ fn allocation_time_does_not_grow() {
         assert!(is_success && text.contains(SERVES), "{size}:\n{text}");
         let (first, last) = (figure(&text, "round 0"), figure(&text, "round 4"));
         // Without the drop-in, an allocation takes 10,500 ns in the first round and 260,000 in
-        // the last round (4096@4096). With the drop-in, it takes 50, and more on a busy machine.
+        // the last round (4096@4096). With the drop-in, an allocation takes 50, and more on a
+        // busy machine.
         assert!(last < 20_000.0_f64.max(10.0 * first), "{size}: {first} ns, then {last} ns");
     }
 }
