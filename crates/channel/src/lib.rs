@@ -28,7 +28,7 @@
 //! - **Whole or not at all.** If a peer dies, closes or gives up within a message, the call returns
 //!   an error. The caller gets no part of the message.
 //! - **The peer belongs to the same user or to root**, as the kernel reports it, unless
-//!   [`Settings::users`] allows others.
+//!   [`Settings::users`] allows other users.
 //! - **The peer is not trusted.** haul reads each value that the peer writes into shared memory
 //!   once, into private memory, and checks it. haul maps the peer's memory only after it has
 //!   checked seals and size. The peer cannot cause SIGBUS, and it cannot stall a call beyond
@@ -92,7 +92,7 @@ pub use shared::settings::Settings;
 pub use table::{ChannelTable, Choice, install};
 
 /// One end of a channel between two processes, for both directions. One thread at a time may use
-/// it, or one thread per half.
+/// a channel, or one thread per half.
 #[derive(Debug)]
 pub struct Channel {
     sender: Sender,
@@ -263,16 +263,17 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
 }
 
 impl AsFd for Channel {
-    /// Readable when [`try_recv`](Channel::try_recv) or [`Sending::advance`] should be called
-    /// again.
+    /// The descriptor is readable when [`try_recv`](Channel::try_recv) or [`Sending::advance`]
+    /// should be called again.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link().as_fd()
     }
 }
 
 /// A socket with a path, on which a program accepts channels. The path is removed when the
-/// listener is dropped. After a fork, the path is removed when the last copy is dropped, or when
-/// the process that made the listener drops it and has accepted on it since the fork.
+/// listener is dropped. After a fork, the path is removed when the last copy of the listener is
+/// dropped. It is also removed when the process that made the listener drops its copy, if that
+/// process has accepted on the listener since the fork.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -331,7 +332,7 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Readable when a connection can be accepted.
+    /// The descriptor is readable when a connection can be accepted.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -131,7 +131,7 @@ fn best(lane: &Lane, source: &Source<'_>, length: u64) -> (Mechanism, Reason) {
     if is_idle { if_idle } else { if_busy }
 }
 
-/// The facts of a choice, in addition to the message.
+/// The facts on which a choice depends, in addition to the message.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     is_trusted: bool,
@@ -180,7 +180,8 @@ impl Facts {
 struct Ladder {
     /// The longest message to which the choices apply.
     most: u64,
-    /// Indexed by trust and processors, the largest sizes first.
+    /// The choices, indexed by trust and by processors; in each list, the largest sizes come
+    /// first.
     rungs: [Vec<Rung>; 4],
 }
 

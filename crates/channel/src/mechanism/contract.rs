@@ -29,13 +29,14 @@ pub(crate) struct Outgoing<'m, 'a> {
 }
 
 impl Outgoing<'_, '_> {
-    /// Whether the receiver has reported that it cannot receive all of it by this mechanism.
+    /// Whether the receiver has reported that it cannot receive the whole message by this
+    /// mechanism.
     pub(crate) fn is_refused(&self) -> bool {
         self.lane.is_refused(self.message)
     }
 }
 
-/// The result of beginning to transfer a message.
+/// How the transfer of a message begins.
 #[derive(Debug)]
 pub(crate) enum Begun {
     /// The receiver can read the whole message. The caller publishes the header with this detail.
@@ -178,7 +179,8 @@ pub(crate) trait Receives: Sized {
     /// gives up or dies.
     const IS_FIXED: bool = false;
 
-    /// Revokes the peer's access to the target. Returns false if the peer may still write to it.
+    /// Revokes the peer's access to the target. Returns false if the peer may still write to the
+    /// target.
     fn revoke(
         &mut self,
         _state: &mut Self::State,

@@ -141,7 +141,7 @@ impl AnySending {
         Self::Sealed(sealed::Sending::new(building))
     }
 
-    /// The ring for the remainder of a message from `offset` on, which the receiver cannot
+    /// Uses the ring for the remainder of a message, from `offset` on, which the receiver cannot
     /// receive by the message's first mechanism.
     ///
     /// # Errors
@@ -213,8 +213,8 @@ impl AnyReceiving {
         })
     }
 
-    /// The ring for the remainder of a message from `offset` on, which this end cannot receive by
-    /// the message's first mechanism.
+    /// Uses the ring for the remainder of a message, from `offset` on, which this end cannot
+    /// receive by the message's first mechanism.
     pub(crate) fn remainder(link: &Link, offset: u64, length: u64) -> Self {
         Self::Ring(ring::Receiving::remainder(link, offset, length))
     }

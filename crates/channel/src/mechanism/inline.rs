@@ -75,8 +75,8 @@ fn write(lane: &Lane, message: Message, source: &mut Source<'_>, length: usize) 
     source.write_to(&lane.link.region, at, length, hint(lane, length));
 }
 
-/// The hint for the copy into a slot: how its cache lines are used next. The hint is the same as
-/// for the smallest messages of `ring`.
+/// The hint for the copy into a slot: how the slot's cache lines are used next. The hint is the
+/// same as for the smallest messages of `ring`.
 pub(crate) fn hint(lane: &Lane, length: usize) -> Hint {
     match length >= CELL_BYTES && lane.distance.is_far() {
         true => Hint::Streamed,

@@ -36,7 +36,7 @@ use crate::shared::transfer::Step;
 use haul_peer::memory::Sealed;
 use haul_peer::region::Region;
 
-/// Bytes copied between two checks of the clock and the peer: 0.1 ms.
+/// Number of bytes that are copied between two checks of the clock and the peer, in about 0.1 ms.
 const STEP_BYTES: u64 = 1 << 20;
 /// Number of bytes for which one system call allocates a pool's pages.
 const BACKED_BYTES: usize = 4 << 20;

@@ -2,10 +2,10 @@
 //!
 //! This mechanism is only for ends that trust each other. A sender that permits reads permits
 //! reads of all its memory. A sender can also block the receiver's system call on pages that
-//! never arrive, and no deadline ends that call. The slot holds a table of the addresses of the
-//! bytes. The receiver checks the table's sum, copies piece by piece, and answers by consuming
-//! the message. If the kernel refuses a piece (permission gone, pages gone), the receiver reports
-//! how many bytes it has, and the ring carries the remainder.
+//! never arrive, and no deadline ends that call. The slot contains a table with the addresses of
+//! the message's bytes. The receiver checks the table's sum, copies piece by piece, and answers
+//! by consuming the message. If the kernel refuses a piece (permission gone, pages gone), the
+//! receiver reports how many bytes it has, and the ring carries the remainder.
 
 use std::io;
 

@@ -13,10 +13,10 @@
 //!
 //! The first write to a page of a view costs a fault and a copy of 4 KiB, huge page or not: 2.5
 //! to 3.2 us on Zen 4 under KVM. Writing to one page in ten costs 0.6 to 0.9 times as much as a
-//! warm copy of all pages. A receiver that knows beforehand where it will write can announce it,
-//! see `announced`. Writing to an announced tenth of the message, in one piece, then costs 0.08
-//! to 0.2 times as much as a warm copy, from the second message on; the first message also pays
-//! for the huge pages.
+//! warm copy of all pages. A receiver that knows beforehand where it will write can announce its
+//! writes, see `announced`. Writing to an announced tenth of the message, in one piece, then
+//! costs 0.08 to 0.2 times as much as a warm copy, from the second message on; the first message
+//! also pays for the huge pages.
 
 use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
@@ -50,7 +50,7 @@ use haul_peer::memory::{self, Sealed};
 /// as one warm copy of all pages, as the reference measured it.
 const DIRTY_MAX: f64 = 0.11;
 
-/// How often a seal is tried on memory that another process may still write to, and the pause
+/// How often this end tries to seal memory that another process may still write to, and the pause
 /// between two tries.
 const SEAL_TRIES: u32 = 100;
 const SEAL_PAUSE: Duration = Duration::from_millis(1);
@@ -186,8 +186,8 @@ impl Receives for Receiving {
 enum Ownership {
     /// A private view of memory that can never change.
     View,
-    /// Exclusive memory, to read and to write. A trusted sender gave it up, and no other process
-    /// reaches it.
+    /// Exclusive memory, to read and to write. A trusted sender gave the memory up, and no other
+    /// process reaches it.
     Whole,
 }
 
@@ -283,8 +283,8 @@ unsafe impl Send for Building {}
 unsafe impl Sync for Building {}
 
 impl Building {
-    /// Memory for a message of this length, with its pages allocated: huge ones if the kernel has
-    /// any. Costs ten system calls, and one per 2 MiB.
+    /// Memory for a message of this length, with its pages allocated: huge pages if the kernel
+    /// has any. Costs ten system calls, and one more per 2 MiB.
     ///
     /// # Errors
     /// [`Error::System`] if there is not enough memory, and for a length of zero: send an empty
@@ -340,8 +340,9 @@ impl Built {
     }
 }
 
-/// Seals the size, and the bytes unless the memory is handed over whole. A child that another
-/// thread forks has this process's memory until its exec, for some milliseconds.
+/// Seals the memory's size, and also its bytes unless the receiver gets the memory for writing.
+/// If another thread forks, the child has this process's memory until its exec, for some
+/// milliseconds.
 fn seal(file: OwnedFd, is_whole: bool) -> Result<(OwnedFd, bool), Error> {
     let contract = if is_whole { Sealed::Handover } else { Sealed::Bytes };
     let mut tries = 1;

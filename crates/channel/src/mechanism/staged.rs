@@ -20,7 +20,7 @@ use crate::shared::transfer::Step;
 use haul_peer::closer;
 use haul_peer::memory::{self, Sealed};
 
-/// Bytes that are copied at a time, between two checks of the clock: about 1 ms. Smaller pieces
+/// Number of bytes that are copied between two checks of the clock, in about 1 ms. Smaller pieces
 /// would be mapped and unmapped more often.
 const STEP_BYTES: usize = 4 << 20;
 
@@ -175,7 +175,8 @@ impl Making {
         Ok(Self { file: memory::create_file(length)?, done: 0 })
     }
 
-    /// Copies the next bytes of a message of this length. Returns whether it is complete.
+    /// Copies the next bytes of a message of this length. Returns whether the message is
+    /// complete.
     ///
     /// # Errors
     /// [`Error::System`].

@@ -35,13 +35,13 @@ const MOST_BYTES: usize = HUGE_BYTES / 2;
 /// Fewer pages are copied at their first writes, because a call takes longer than a fault.
 const POPULATED_BYTES_MIN: usize = 16 * PAGE_BYTES;
 
-/// Bytes of huge pages that are copied before they replace the view's pages. This many bytes
-/// exist twice. A multiple of a huge page.
+/// Bytes of huge pages that are copied before they replace the view's pages. Up to this many
+/// bytes exist twice meanwhile. The number is a multiple of a huge page's size.
 const STEP_BYTES: usize = 32 * HUGE_BYTES;
 
-/// Copies the pages of a part of a mapping that are still a view. The caller owns the mapping and
-/// has borrowed it uniquely. Returns the number of bytes copied. If the kernel cannot copy pages,
-/// they stay as they are, and each is copied at its first write.
+/// Copies those pages in a part of a mapping that are still a view. The caller owns the mapping
+/// and has borrowed it uniquely. Returns the number of bytes copied. If the kernel cannot copy
+/// pages, they stay as they are, and each is copied at its first write.
 pub(crate) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     let start = base.addr().get();
     let part = start + part.start..start + part.end;
@@ -107,8 +107,8 @@ fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
     Some(length)
 }
 
-/// Huge pages, if there are any: private and zeroed. The kernel allocates memory at the first
-/// access.
+/// Maps new memory, private and zeroed, with huge pages if there are any. The kernel allocates
+/// memory at the first access.
 fn new_pages(length: usize) -> Option<NonNull<u8>> {
     let address = std::ptr::without_provenance_mut(huge::aligned_address(length));
     let protection = ProtFlags::READ | ProtFlags::WRITE;

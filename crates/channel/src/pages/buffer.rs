@@ -137,12 +137,13 @@ impl Buffer {
 
     /// Announces writes to these bytes. A message that arrived sealed, from a peer without trust,
     /// is a view: the first write to each page of 4 KiB causes a page fault and a copy. This call
-    /// copies the range now, into huge pages where at least half of one is in the range. For 2
-    /// MiB and more, that takes a quarter of the time. The call leaves ranges under 64 KiB, and
-    /// other memory, unchanged. The content of the buffer does not change. The account counts the
-    /// bytes copied. When the buffer is dropped, haul keeps its huge pages for the next
-    /// announcement: up to 64 MiB, as long as the process has a receiver. Before you drop the
-    /// buffer, undo changes to the memory itself: locks, protection, a device's registration.
+    /// copies the range now, and copies into a huge page where the range covers at least half of
+    /// that page. For 2 MiB and more, that takes a quarter of the time. The call leaves ranges
+    /// under 64 KiB, and other memory, unchanged. The content of the buffer does not change. The
+    /// account counts the bytes copied. When the buffer is dropped, haul keeps the buffer's huge
+    /// pages for the next announcement: up to 64 MiB, as long as the process has a receiver.
+    /// Before you drop the buffer, undo changes to the memory itself: locks, protection, a
+    /// device's registration.
     ///
     /// If the range covers 1 MiB or more of a huge page, this call copies all 2 MiB of that page:
     /// up to 1 MiB more at either end of the range. Announce before you register the memory with

@@ -26,7 +26,7 @@ use haul_peer::memory;
 /// The size of a huge page of x86-64, and of AArch64 with pages of 4 KiB. On other machines the
 /// kernel refuses.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
-/// Bytes that one call collapses: about 3 ms.
+/// Number of bytes that one call collapses, in about 3 ms.
 const STEP_BYTES: usize = 64 << 20;
 
 /// Maps a new, empty memory file of this size to read and write, and allocates all of its pages:

@@ -30,7 +30,8 @@ const POOL_BYTES_MIN: usize = 2 << 20;
 /// size, because making a pool costs more than a copy into it. A larger pool was made for one
 /// message of its size.
 const GROWN_BYTES_MAX: usize = 64 << 20;
-/// Number of pools that the receiver keeps for reuse. The peer maps no more at once.
+/// Number of pools that the receiver keeps for reuse. The peer maps no more pools than this at
+/// once.
 pub(crate) const POOLS_MAX: usize = 4;
 /// A large pool without a lease is kept for this many messages. That many messages can be in
 /// transit, so a pool that is used now and then, among small messages, stays warm.
@@ -251,7 +252,8 @@ impl Pools {
         let doubled = newest.map_or(0, |pool| 2 * pool.size_bytes);
         let wanted = length.max(doubled.min(GROWN_BYTES_MAX));
         let size_bytes = wanted.checked_next_multiple_of(POOL_BYTES_MIN).unwrap_or(usize::MAX);
-        // At most the limit on file sizes, but not less than the message.
+        // A pool is at most as large as the limit on file sizes, but at least as large as the
+        // message.
         let limit = usize::try_from(memory::file_bytes_max()).unwrap_or(usize::MAX);
         let least = length.checked_next_multiple_of(PAGE_BYTES).unwrap_or(usize::MAX);
         let size_bytes = size_bytes.min(limit / PAGE_BYTES * PAGE_BYTES).max(least);
@@ -267,7 +269,7 @@ impl Pools {
     }
 
     /// Drops large pools without a lease that were not used for `messages_max` messages. At most
-    /// one of them is kept.
+    /// one large pool without a lease is kept.
     fn drop_spare(&mut self, messages_max: u64) {
         let spare = |pool: &Option<Arc<Pool>>| pool.as_ref().is_some_and(|pool| pool.is_spare());
         let spare_used = |pool: &Arc<Pool>| pool.is_spare().then(|| pool.space().used);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The end of each range by its start.
+/// Maps the start of each range to its end.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges(BTreeMap<usize, usize>);
 

@@ -44,9 +44,9 @@ pub(crate) fn register(base: NonNull<u8>, length: usize) {
     own().insert(base.as_ptr().addr(), Mapping { length, views, huge });
 }
 
-/// Removes a mapping. Returns the addresses of its huge pages that replaced views. Returns only
-/// whole huge pages: if a part of a huge page was replaced since, the remainder is no longer a
-/// huge page.
+/// Removes a mapping. Returns the addresses of the mapping's huge pages that replaced views.
+/// Returns only whole huge pages: if a part of a huge page was replaced since, the remainder is
+/// no longer a huge page.
 pub(crate) fn forget(base: NonNull<u8>) -> Vec<Range<usize>> {
     let start = base.as_ptr().addr();
     let Some(mapping) = own().remove(&start) else { return Vec::new() };
@@ -153,8 +153,8 @@ impl Replaced {
         }
     }
 
-    /// Whether the mark is still there. The kernel checks, because the address may be unmapped: a
-    /// futex call waits for a word with the expected value, for no time at all.
+    /// Whether the mark is still there. The kernel does the check, because the address may be
+    /// unmapped: a futex call with a timeout of zero compares the word with the expected value.
     fn are_there(&self) -> bool {
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;

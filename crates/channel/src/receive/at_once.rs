@@ -14,8 +14,8 @@ use crate::shared::transfer::poll;
 use crate::shared::waiting::polls_before_asking;
 use haul_peer::region::Fetch;
 
-/// A published message of up to this length, header included, is prefetched while the one before it
-/// is received.
+/// A published message of up to this length, header included, is prefetched while the previous
+/// message is received.
 const FETCH_NEXT_BYTES_MAX: usize = 192;
 
 impl Inbox {
@@ -57,9 +57,9 @@ impl Inbox {
         Some(account(header.length, self.lane.system_calls - calls_before))
     }
 
-    /// Whether another message is published after the consumed ones. The sender's count is read
-    /// again only when all known messages are consumed, because its line comes from the sender's
-    /// cache.
+    /// Whether another message is published after the consumed messages. The sender's count is
+    /// read again only when all known messages are consumed, because its line comes from the
+    /// sender's cache.
     fn is_published(&mut self) -> bool {
         if self.published <= self.consumed {
             let reported = self.lane.load(layout::PUBLISHED);
@@ -192,7 +192,7 @@ mod tests {
         let too_small = other.recv_into(&mut [0; 9]).unwrap_err();
         assert!(matches!(too_small, Error::TooSmall { .. }), "{too_small}");
         // The slow path began with this message and must end it, because the fast path does not
-        // know of it.
+        // know of this message.
         for message in 0..SLOTS {
             let mut target = [99; 12];
             assert_eq!(other.recv_into(&mut target).unwrap().size_bytes, 10);

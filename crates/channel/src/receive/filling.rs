@@ -199,7 +199,8 @@ pub(crate) struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    /// Fills haul's own memory. The caller must not reuse it if the peer may still write to it.
+    /// Fills haul's own memory. The caller must not reuse the memory if the peer may still write
+    /// to it.
     pub(crate) fn into_own(inbox: &'a mut Inbox, memory: &'a mut Buffer) -> Self {
         Self { inbox, target: memory, is_exposed: true }
     }

@@ -40,7 +40,7 @@ pub(crate) struct Inbox {
 pub(crate) struct Pending {
     pub(crate) length: usize,
     pub(crate) by: AnyReceiving,
-    /// Whether this process has begun to move it.
+    /// Whether this process has begun to move the message's bytes.
     pub(crate) is_begun: bool,
     /// Whether every byte has arrived, so that only the checksum remains to be compared.
     pub(crate) is_moved: bool,

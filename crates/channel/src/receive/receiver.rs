@@ -59,8 +59,8 @@ impl Receiver {
     /// The errors of [`recv_into`](Self::recv_into).
     ///
     /// # Safety
-    /// If this fails, `target` must stay mapped and must be neither read nor written until the
-    /// peer is gone. After [`Error::TooSmall`], [`Error::TooLong`], [`Error::Closed`],
+    /// If this call fails, `target` must stay mapped and must be neither read nor written until
+    /// the peer is gone. After [`Error::TooSmall`], [`Error::TooLong`], [`Error::Closed`],
     /// [`Error::TakenOver`] and [`Error::Deadline`] without a size, the caller may use `target`
     /// as before.
     ///

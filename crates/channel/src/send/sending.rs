@@ -20,9 +20,9 @@ use crate::shared::transfer::{self, Step, Transfer};
 
 /// A message in transit. The bytes of the message stay borrowed until it is complete.
 ///
-/// If it is dropped before it is complete, the message is given up: the receiver gets an error, and
-/// the channel has ended. (If it is forgotten, with [`std::mem::forget`], and the bytes are
-/// changed, the receiver may get changed bytes.)
+/// If a `Sending` is dropped before its message is complete, the message is given up: the
+/// receiver gets an error, and the channel has ended. (If a `Sending` is forgotten, with
+/// [`std::mem::forget`], and the bytes are changed, the receiver may get changed bytes.)
 #[derive(Debug)]
 pub struct Sending<'a> {
     outbox: &'a mut Outbox,
@@ -41,7 +41,7 @@ pub struct Sending<'a> {
 enum State {
     /// Waits for a free slot; the message is not published.
     Slot,
-    /// The sender's part of the mechanism moves it.
+    /// The sender's part of the mechanism moves the message.
     Moving,
     /// The receiver moves the remainder and will answer.
     Answer,
@@ -169,7 +169,7 @@ impl<'a> Sending<'a> {
         Ok(Step::Moved)
     }
 
-    /// Uses the ring instead, before the message is published.
+    /// Uses the ring instead of the chosen mechanism, before the message is published.
     fn fall_back(&mut self) {
         self.note_fallback();
         self.account.copied_bytes = 0;

@@ -21,12 +21,12 @@ pub struct Account {
     /// Whether the receiver compared the bytes that it keeps with a checksum.
     pub is_checked: bool,
     /// Processor time of the calling thread, user and system. `None` for a message under 128 KiB:
-    /// the system calls to read it would take a tenth of the transfer or more.
+    /// the system calls to measure the time would take a tenth of the transfer or more.
     pub cpu: Option<Duration>,
     /// Page faults of the calling thread, minor and major. `None` in the same cases as for `cpu`.
     pub faults: Option<u64>,
-    /// System calls of the transfer, except those for this account and the one that checks before a
-    /// message whether the peer lives.
+    /// Number of the transfer's system calls, without those for this account, and without the
+    /// check before a message whether the peer lives.
     pub system_calls: u64,
     /// Memory beyond source and target that this end used for the transfer, at its peak. The sender
     /// counts the part that both ends share.
@@ -39,7 +39,7 @@ const METERED_BYTES_MIN: u64 = 128 << 10;
 
 impl Account {
     /// Whether much of the target had no pages before: there were faults for at least an eighth of
-    /// its pages. If both ends copy, this one handles half of the faults.
+    /// its pages. If both ends copy, this end handles half of the faults.
     pub(crate) fn received_into_new(&self) -> bool {
         let pages = self.size_bytes / PAGE_BYTES;
         self.faults.is_some_and(|faults| faults > 0 && faults >= pages / 8)

@@ -14,7 +14,7 @@ impl Affinity {
     const UNKNOWN: u64 = 0;
     /// Several processors.
     const SEVERAL: u64 = 1;
-    /// A single processor, published as its number plus this.
+    /// A single processor, published as its number plus this value.
     const ONE: u64 = 2;
 
     /// The affinity of the calling thread. Costs one system call.

@@ -3,7 +3,7 @@
 //!
 //! The number of running threads does not show whether the ends share a processor. With one of
 //! two processors busy, the ends may share the free one, or each end may use one of the two. The
-//! kernel migrates them between these cases within milliseconds, without notice.
+//! kernel migrates the ends between these cases within milliseconds, without notice.
 
 /// The processor that an end's thread runs on, as published. A peer's value is a hint: a false
 /// value can only make the transfer slower.

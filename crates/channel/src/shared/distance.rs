@@ -2,9 +2,9 @@
 //!
 //! Between two processors that share their last cache, a line's transfer is faster than memory;
 //! between other processors, it is slower. On Zen 4, a round trip of a word takes 140 ns in the
-//! first case and 560 ns in the second, and memory takes 110 ns. Which case applies changes when
-//! threads migrate, and a guest does not notice that. So the time is measured when a line comes
-//! from the other end anyway: when this end reads a word that the other end has changed.
+//! first case and 560 ns in the second, and memory takes 110 ns. The case changes when threads
+//! migrate, and a guest does not notice that. So the time is measured when a line comes from the
+//! other end anyway: when this end reads a word that the other end has changed.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 /// value is the latency of memory. The times measured here, including the clock's own 30 ns, are
 /// 30 to 90 ns if the cache is shared, and 150 or more otherwise.
 const FAR: Duration = Duration::from_nanos(110);
-/// No line takes longer than this. A read that takes longer was interrupted.
+/// No line takes longer than this to arrive. A read that takes longer was interrupted.
 const LONGEST: Duration = Duration::from_nanos(300);
-/// Each read has the weight of an eighth, so that a single interrupted one does not decide.
+/// Each read has the weight of an eighth, so that a single interrupted read does not decide.
 const WEIGHT: u32 = 8;
-/// One read in this many is timed, because an end that waits reads many times.
+/// Only one of this many reads is timed, because an end that waits reads many times.
 const READS: u32 = 4;
 
 /// The average of the measured times. The cache counts as near until a time is measured.

@@ -24,7 +24,7 @@ pub enum Error {
         /// The system's reason.
         reason: io::Error,
     },
-    /// The system refused something else.
+    /// The system refused another request.
     System {
         /// The attempt.
         attempt: &'static str,
@@ -144,7 +144,7 @@ pub enum Error {
     },
     /// A fork copied this end, and another process uses it.
     TakenOver {
-        /// The process that uses it.
+        /// The process that uses this end.
         by: &'static str,
     },
     /// A transfer failed earlier, so the shared state is no longer reliable.

@@ -144,8 +144,8 @@ impl Sleeper {
         }
     }
 
-    /// Waits like `drive`: announces, polls once more, sleeps. Unlike a real sleep, this one has
-    /// no time limit, so that loom reports a lost wake-up as a deadlock.
+    /// Waits like `drive`: announces, polls once more, sleeps. Unlike a real sleep, this sleep
+    /// has no time limit, so that loom reports a lost wake-up as a deadlock.
     fn sleep_until(&self, mut is_there: impl FnMut() -> bool) {
         loop {
             let seen = bell::announce(&self.bell, &self.how, ASLEEP);

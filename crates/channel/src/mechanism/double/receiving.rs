@@ -25,9 +25,9 @@ pub(crate) struct Receiving {
     process: i32,
     table: Table,
     pieces: Pieces,
-    /// Pieces that this end has read, from the back.
+    /// Number of pieces that this end has read, counted from the back.
     pieces_read: u64,
-    /// The sender's permission to write here.
+    /// The sender's permission to write to this end's memory.
     writable: Option<Readable>,
     is_offered: bool,
     /// The sender got no permission to write: this end reads all pieces.
@@ -165,8 +165,8 @@ impl Receiving {
                 _ => {
                     let count = self.pieces.count();
                     let front = counter::close(lane.word(CLAIMED), message.count(), count);
-                    // At most the pieces that this end has not read: the peer cannot change
-                    // `pieces_read`.
+                    // The sender has at most the pieces that this end has not read: the peer
+                    // cannot change `pieces_read`.
                     self.closed_at = Some(front.min(count - self.pieces_read));
                     return;
                 }

@@ -35,12 +35,12 @@
 //! # How much of it
 //! Lines circulate in the caches as long as the used part of the ring fits into them. So on Intel
 //! (see `window`) messages of less than 512 KiB go through 128 KiB of the ring while the sender
-//! does not sleep. A sender that has slept waits until the receiver is scheduled. Then each turn
-//! should carry many bytes, so messages go through all of the ring. While the receiver is behind,
-//! pieces are larger, because the copies overlap anyway. Interleaved measurements on Cascade
-//! Lake, where L2 has 1 MiB, in GB/s and half a round trip in ns: before, with 1 MiB of ring and
-//! copy loops through registers; now, with less of the ring, `rep movsb` at both ends
-//! ([`Hint::Handover`]) and larger pieces:
+//! does not sleep. A sender that has slept waits until the receiver is scheduled. Then an end
+//! should move many bytes before the other end runs, so messages go through all of the ring.
+//! While the receiver is behind, pieces are larger, because the copies overlap anyway.
+//! Interleaved measurements on Cascade Lake, where L2 has 1 MiB, in GB/s and half a round trip in
+//! ns: before, with 1 MiB of ring and copy loops through registers; now, with less of the ring,
+//! `rep movsb` at both ends ([`Hint::Handover`]) and larger pieces:
 //!
 //! | message | before | now |
 //! |---|---|---|
@@ -96,9 +96,10 @@ const AWAKE_MIN: u32 = 64;
 /// When a piece is published to the receiver.
 #[derive(Clone, Copy, Debug)]
 enum Signal {
-    /// Together with the message, which is not published yet.
+    /// The piece is published together with the message, which is not published yet.
     Later,
-    /// At once, as a piece of this message. The last piece publishes the checksum as well.
+    /// The piece is published at once, as a piece of this message. The last piece publishes the
+    /// checksum as well.
     Now(Message),
 }
 
@@ -140,12 +141,12 @@ impl SleepHistory {
     }
 }
 
-/// The sender's state of the ring.
+/// The sender's state for the ring.
 #[derive(Debug, Default)]
 pub(crate) struct SenderState {
     /// Number of cells that the sender has filled.
     filled: u64,
-    /// Cells that the receiver had emptied at the last read.
+    /// Number of cells that the receiver had emptied when this end last read the count.
     drained: u64,
     /// Number of cells, from the first cell on, that have allocated pages.
     backed: u64,
@@ -166,12 +167,12 @@ impl SenderState {
         lane.load(layout::DRAINED) == self.filled
     }
 
-    /// The cells of all earlier messages, which the receiver may still be emptying.
+    /// Number of cells of all earlier messages, which the receiver may still be emptying.
     pub(crate) fn cells(&self) -> u64 {
         self.filled
     }
 
-    /// Allocates the pages of the part of the ring that a message goes through.
+    /// Allocates the pages of the ring that a message goes through.
     fn back(&mut self, run: &Run, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
         let bytes = run.used as usize * CELL_BYTES;
         if self.backed < run.used {
@@ -378,7 +379,7 @@ fn drain(
     run.offset += length as u64;
     *drained = end;
     if run.is_complete() {
-        // The message is consumed next, which publishes this count as well.
+        // This end consumes the message next, which publishes this count as well.
         lane.store(layout::DRAINED, end);
     } else {
         lane.signal_lazily(layout::DRAINED, end, run.next(end).end <= reported);

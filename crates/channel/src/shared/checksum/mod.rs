@@ -26,7 +26,7 @@ const LANES: usize = 16;
 /// Bytes in a block.
 const BLOCK_BYTES: usize = 8 * LANES;
 
-/// Bytes that are added at a time, between two checks of the clock and the peer: 0.1 ms.
+/// Number of bytes that are added between two checks of the clock and the peer, in about 0.1 ms.
 pub(crate) const SUM_BYTES: usize = 1 << 20;
 
 /// The checksum of some bytes of a message.
@@ -112,8 +112,8 @@ impl Sum {
         is_streamed: bool,
     ) {
         let mut done = 0;
-        // Adds single bytes up to a word boundary of the message and, if it streams, up to an
-        // aligned address of the target.
+        // Adds single bytes up to a word boundary of the message and, if the stores bypass the
+        // caches, up to an aligned address of the target.
         let is_aligned = |done: usize| match target {
             Some(target) if is_streamed => target.addr().wrapping_add(done).is_multiple_of(32),
             _ => true,
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition at the top of this file.
+    /// Computes the sums by the definition at the top of this file.
     fn naive(bytes: &[u8]) -> Sum {
         let mut sum = Sum::default();
         for (index, piece) in (0_u64..).zip(bytes.chunks(8)) {
