@@ -105,7 +105,8 @@ typedef enum haul_status {
      */
     HAUL_ERROR_FORBIDDEN = 8,
     /**
-     * The file is no heap, or a heap of another version, truncated, unfinished or damaged.
+     * The file is not a heap, or it is a heap of another version, truncated, unfinished or
+     * damaged.
      */
     HAUL_ERROR_NOT_A_HEAP = 9,
     /**
@@ -113,7 +114,7 @@ typedef enum haul_status {
      */
     HAUL_ERROR_NO_MEMORY = 10,
     /**
-     * As many live processes as possible share the heap already.
+     * The largest possible number of live processes share the heap already.
      */
     HAUL_ERROR_FULL = 11,
     /**
@@ -200,7 +201,8 @@ typedef enum haul_hint {
      */
     HAUL_HINT_READ_SOON = 1,
     /**
-     * A device reads the target, or a thread does much later: the copy should bypass the caches.
+     * A device reads the target, or a thread reads it much later: the copy should bypass the
+     * caches.
      */
     HAUL_HINT_STREAMED = 2,
     /**
@@ -246,8 +248,8 @@ typedef enum haul_heap_pages {
 typedef enum haul_iova_kind {
     /**
      * A physical address as the kernel reports it: DPDK's IOVA as PA. In memory from the pool of
-     * huge pages it is valid as long as the block lives. The kernel may move other pages unless
-     * they are locked.
+     * huge pages, the address is valid as long as the block lives. The kernel may move other
+     * pages unless they are locked.
      */
     HAUL_IOVA_PHYSICAL = 1,
     /**
@@ -293,7 +295,7 @@ typedef enum haul_channel_mechanism {
      */
     HAUL_CHANNEL_SEALED = 5,
     /**
-     * Both ends copy a part each at the same time; needs trust.
+     * Each end copies a part at the same time; needs trust.
      */
     HAUL_CHANNEL_DOUBLE = 6,
     /**
@@ -332,8 +334,8 @@ typedef struct haul_channel_listener haul_channel_listener;
 typedef struct haul_channel_sending haul_channel_sending;
 
 /**
- * A heap of huge pages, private or shared between processes. Any number of threads may use it at
- * the same time, and after a fork also the child.
+ * A heap of huge pages, private or shared between processes. Any number of threads may use a
+ * heap at the same time, and after a fork the child may use it too.
  */
 typedef struct haul_heap haul_heap;
 
@@ -396,7 +398,7 @@ typedef struct haul_heap_options {
 } haul_heap_options;
 
 /**
- * The content of a heap, on one node or on all.
+ * The content of a heap, on one node or on all nodes.
  */
 typedef struct haul_heap_stats {
     /**
@@ -693,7 +695,7 @@ enum haul_status haul_thresholds_get(const char *name, size_t *bytes);
 
 /**
  * Sets a threshold for all threads of this process. No value makes a copy wrong: a value that is
- * too small is raised to the smallest useful one, and SIZE_MAX disables a copying method.
+ * too small is raised to the smallest useful value, and SIZE_MAX disables a copying method.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. Takes a lock that only other
  * calls of this function wait for; copies in other threads continue.
@@ -894,9 +896,9 @@ enum haul_status haul_heap_free(const struct haul_heap *heap, void *block);
 size_t haul_heap_usable_size(const struct haul_heap *heap, const void *block);
 
 /**
- * Returns the tag of this name, which is the same in every process of the heap. Statistics count
- * by tag. Returns 0, which stands for no tag, if all tags are in use or the name is NULL, empty
- * or not UTF-8.
+ * Returns the tag with this name, which is the same in every process of the heap. Statistics
+ * count by tag. Returns 0, which stands for no tag, if all tags are in use or the name is NULL,
+ * empty or not UTF-8.
  *
  * # Safety
  * heap is NULL or a heap; name is NULL or a string.
@@ -966,8 +968,8 @@ enum haul_status haul_heap_iova(const struct haul_heap *heap,
  * socket at path that no process has open.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
- * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. An empty path is HAUL_ERROR_ARGUMENT. listener is
- * written only on HAUL_OK.
+ * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. For an empty path, returns HAUL_ERROR_ARGUMENT.
+ * listener is written only on HAUL_OK.
  *
  * # Safety
  * path is NULL or a string; listener is NULL or writable.
@@ -1034,7 +1036,7 @@ enum haul_status haul_channel_pair(int *fds);
 
 /**
  * Opens a channel over a connected socket of haul_channel_pair(), or over another Unix socket of
- * type SOCK_SEQPACKET. The library owns the descriptor from here on, also after an error.
+ * type SOCK_SEQPACKET. The library owns the descriptor from this call on, also after an error.
  *
  * Returns the codes of haul_channel_accept().
  *
@@ -1095,9 +1097,9 @@ bool haul_channel_offers(const struct haul_channel *channel, uint32_t mechanism)
 
 /**
  * Moves the sending half of a channel to sender, so that another thread can use it: sender is
- * then a channel that can only send. From here on channel can only receive. Each half must be
- * closed. A call that a half does not support returns HAUL_ERROR_ARGUMENT. Both halves have the
- * same descriptor, so only one half at a time can be driven by polling.
+ * then a channel that can only send. From this call on, channel can only receive. Each half must
+ * be closed. A call that a half does not support returns HAUL_ERROR_ARGUMENT. Both halves have
+ * the same descriptor, so only one half at a time can be driven by polling.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the channel is a half already or a
  * message is in flight. sender is written only on HAUL_OK.
@@ -1130,7 +1132,7 @@ void haul_channel_listener_close(struct haul_channel_listener *listener);
  * Creates zeroed memory of size bytes to receive into and writes it to buffer. Pass the address of
  * haul_channel_buffer_data(), or of any page after it, to haul_channel_recv_into(): if a message
  * is already in separate pages, these replace the pages of this memory without a copy. Memory of
- * 64 KiB and more takes pages from the system only when they are touched.
+ * 64 KiB and more gets pages from the system only when they are accessed.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
  * buffer is written only on HAUL_OK. The caller must free it with haul_channel_buffer_free().
@@ -1243,8 +1245,8 @@ enum haul_status haul_channel_wait_size(struct haul_channel *channel, size_t *si
  * Returns the codes of haul_channel_wait_size(), HAUL_ERROR_TOO_SMALL, after which the message
  * can still be received; HAUL_ERROR_INTEGRITY; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an
  * error the content of data is indeterminate. If the peer is trusted and was stopped in the
- * middle of HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data when it continues. The
- * caller must then keep that memory until the peer is gone; haul_channel_recv() does so by
+ * middle of HAUL_CHANNEL_DOUBLE, the peer can still write up to 1 MiB to data when it continues.
+ * The caller must then keep that memory until the peer is gone; haul_channel_recv() does so by
  * itself.
  *
  * # Safety
@@ -1300,8 +1302,8 @@ enum haul_status haul_channel_building_create(size_t size, struct haul_channel_b
 void *haul_channel_building_data(struct haul_channel_building *building);
 
 /**
- * Sends a message that was built in place, without a copy. The library owns building from here on,
- * also after an error. account may be NULL.
+ * Sends a message that was built in place, without a copy. The library owns building from this
+ * call on, also after an error. account may be NULL.
  *
  * Returns the codes of haul_channel_send().
  *
@@ -1367,8 +1369,8 @@ int haul_channel_sending_fd(const struct haul_channel_sending *sending);
 
 /**
  * Waits until a message is complete and frees sending, so that the channel can send again. Returns
- * at once if the message is complete already. The library owns sending from here on, also after an
- * error. account may be NULL; it is written only on HAUL_OK.
+ * at once if the message is complete already. The library owns sending from this call on, also
+ * after an error. account may be NULL; it is written only on HAUL_OK.
  *
  * Returns the codes of haul_channel_send().
  *

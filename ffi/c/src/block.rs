@@ -12,7 +12,7 @@ use crate::status::haul_status;
 /// Any NUMA node, for haul_heap_alloc_on().
 pub const HAUL_NODE_ANY: c_int = -1;
 
-/// The content of a heap, on one node or on all.
+/// The content of a heap, on one node or on all nodes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct haul_heap_stats {
@@ -147,9 +147,9 @@ pub unsafe extern "C" fn haul_heap_usable_size(
     block.and_then(|block| unsafe { heap.heap.usable_size(block) }.ok()).unwrap_or(0)
 }
 
-/// Returns the tag of this name, which is the same in every process of the heap. Statistics count
-/// by tag. Returns 0, which stands for no tag, if all tags are in use or the name is NULL, empty
-/// or not UTF-8.
+/// Returns the tag with this name, which is the same in every process of the heap. Statistics
+/// count by tag. Returns 0, which stands for no tag, if all tags are in use or the name is NULL,
+/// empty or not UTF-8.
 ///
 /// # Safety
 /// heap is NULL or a heap; name is NULL or a string.
@@ -251,8 +251,8 @@ pub unsafe extern "C" fn haul_heap_validate(heap: *const haul_heap) -> haul_stat
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_iova_kind {
     /// A physical address as the kernel reports it: DPDK's IOVA as PA. In memory from the pool of
-    /// huge pages it is valid as long as the block lives. The kernel may move other pages unless
-    /// they are locked.
+    /// huge pages, the address is valid as long as the block lives. The kernel may move other
+    /// pages unless they are locked.
     HAUL_IOVA_PHYSICAL = 1,
     /// The process's own address, because no other is known: a physical address requires
     /// CAP_SYS_ADMIN and a page that was touched. This address is valid behind an IOMMU that maps

@@ -18,7 +18,7 @@ pub struct haul_channel_buffer {
 /// Creates zeroed memory of size bytes to receive into and writes it to buffer. Pass the address of
 /// haul_channel_buffer_data(), or of any page after it, to haul_channel_recv_into(): if a message
 /// is already in separate pages, these replace the pages of this memory without a copy. Memory of
-/// 64 KiB and more takes pages from the system only when they are touched.
+/// 64 KiB and more gets pages from the system only when they are accessed.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
 /// buffer is written only on HAUL_OK. The caller must free it with haul_channel_buffer_free().

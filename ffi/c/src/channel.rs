@@ -18,7 +18,7 @@ use crate::status::haul_status;
 /// returns HAUL_ERROR_BROKEN. Each process must close its own copy.
 #[derive(Debug)]
 pub struct haul_channel {
-    /// In a box, so that a message in flight can borrow it.
+    /// The half is in a box, so that a message in flight can borrow it.
     pub(crate) sender: Option<Box<Sender>>,
     receiver: Option<Receiver>,
     /// The descriptor that both halves poll. The descriptor is open as long as either half is.
@@ -91,8 +91,8 @@ const _: () = assert!(size_of::<haul_channel_identity>() == 12);
 /// socket at path that no process has open.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
-/// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. An empty path is HAUL_ERROR_ARGUMENT. listener is
-/// written only on HAUL_OK.
+/// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. For an empty path, returns HAUL_ERROR_ARGUMENT.
+/// listener is written only on HAUL_OK.
 ///
 /// # Safety
 /// path is NULL or a string; listener is NULL or writable.
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn haul_channel_pair(fds: *mut c_int) -> haul_status {
 }
 
 /// Opens a channel over a connected socket of haul_channel_pair(), or over another Unix socket of
-/// type SOCK_SEQPACKET. The library owns the descriptor from here on, also after an error.
+/// type SOCK_SEQPACKET. The library owns the descriptor from this call on, also after an error.
 ///
 /// Returns the codes of haul_channel_accept().
 ///
@@ -293,9 +293,9 @@ pub unsafe extern "C" fn haul_channel_offers(channel: *const haul_channel, mecha
 }
 
 /// Moves the sending half of a channel to sender, so that another thread can use it: sender is
-/// then a channel that can only send. From here on channel can only receive. Each half must be
-/// closed. A call that a half does not support returns HAUL_ERROR_ARGUMENT. Both halves have the
-/// same descriptor, so only one half at a time can be driven by polling.
+/// then a channel that can only send. From this call on, channel can only receive. Each half must
+/// be closed. A call that a half does not support returns HAUL_ERROR_ARGUMENT. Both halves have
+/// the same descriptor, so only one half at a time can be driven by polling.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the channel is a half already or a
 /// message is in flight. sender is written only on HAUL_OK.

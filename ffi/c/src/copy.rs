@@ -15,7 +15,8 @@ pub enum haul_hint {
     HAUL_HINT_UNKNOWN = 0,
     /// The target is read soon: the copy should leave it in the caches, whatever its size.
     HAUL_HINT_READ_SOON = 1,
-    /// A device reads the target, or a thread does much later: the copy should bypass the caches.
+    /// A device reads the target, or a thread reads it much later: the copy should bypass the
+    /// caches.
     HAUL_HINT_STREAMED = 2,
     /// The bytes go from core to core: another core has just written the source, or has read the
     /// target and will read it again. Otherwise like HAUL_HINT_READ_SOON.

@@ -8,8 +8,8 @@ use haul_rust::heap::{Builder, Error, Heap, Limit, Name, Pages};
 use crate::argument::{give, text_of};
 use crate::status::haul_status;
 
-/// A heap of huge pages, private or shared between processes. Any number of threads may use it at
-/// the same time, and after a fork also the child.
+/// A heap of huge pages, private or shared between processes. Any number of threads may use a
+/// heap at the same time, and after a fork the child may use it too.
 #[derive(Debug)]
 pub struct haul_heap {
     pub(crate) heap: Heap,

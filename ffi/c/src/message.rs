@@ -124,8 +124,8 @@ pub unsafe extern "C" fn haul_channel_wait_size(
 /// Returns the codes of haul_channel_wait_size(), HAUL_ERROR_TOO_SMALL, after which the message
 /// can still be received; HAUL_ERROR_INTEGRITY; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an
 /// error the content of data is indeterminate. If the peer is trusted and was stopped in the
-/// middle of HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data when it continues. The
-/// caller must then keep that memory until the peer is gone; haul_channel_recv() does so by
+/// middle of HAUL_CHANNEL_DOUBLE, the peer can still write up to 1 MiB to data when it continues.
+/// The caller must then keep that memory until the peer is gone; haul_channel_recv() does so by
 /// itself.
 ///
 /// # Safety
@@ -229,8 +229,8 @@ pub unsafe extern "C" fn haul_channel_building_data(
     building.map_or(ptr::null_mut(), |building| building.building.as_mut_ptr().cast())
 }
 
-/// Sends a message that was built in place, without a copy. The library owns building from here on,
-/// also after an error. account may be NULL.
+/// Sends a message that was built in place, without a copy. The library owns building from this
+/// call on, also after an error. account may be NULL.
 ///
 /// Returns the codes of haul_channel_send().
 ///

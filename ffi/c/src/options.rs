@@ -22,7 +22,7 @@ pub enum haul_channel_mechanism {
     HAUL_CHANNEL_PULL = 4,
     /// The sender builds the message in place: haul_channel_send_built().
     HAUL_CHANNEL_SEALED = 5,
-    /// Both ends copy a part each at the same time; needs trust.
+    /// Each end copies a part at the same time; needs trust.
     HAUL_CHANNEL_DOUBLE = 6,
     /// The sender copies into a pool of the receiver; needs trust.
     HAUL_CHANNEL_LEASE = 7,

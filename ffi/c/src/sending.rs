@@ -131,8 +131,8 @@ pub unsafe extern "C" fn haul_channel_sending_fd(sending: *const haul_channel_se
 }
 
 /// Waits until a message is complete and frees sending, so that the channel can send again. Returns
-/// at once if the message is complete already. The library owns sending from here on, also after an
-/// error. account may be NULL; it is written only on HAUL_OK.
+/// at once if the message is complete already. The library owns sending from this call on, also
+/// after an error. account may be NULL; it is written only on HAUL_OK.
 ///
 /// Returns the codes of haul_channel_send().
 ///

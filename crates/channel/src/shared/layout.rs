@@ -13,7 +13,7 @@ pub(crate) const INLINE_BYTES_MAX: usize = 8192;
 /// is not a multiple of a page, so that slots do not share the same sets of a cache.
 const SLOT_BYTES: usize = (HEADER_BYTES + INLINE_BYTES_MAX).next_multiple_of(LINE_BYTES);
 
-/// Number of ring chunks that messages of less than `pace::CHUNKS_ALL_BYTES_MIN` go through.
+/// Number of ring chunks for a message of less than `pace::CHUNKS_ALL_BYTES_MIN`.
 pub(crate) const CHUNKS: u64 = 4;
 /// Number of ring chunks per direction: 1.75 MiB at most, so that no message uses 2 MiB.
 pub(crate) const CHUNKS_ALL: u64 = 7;
@@ -31,16 +31,17 @@ const LINE_BYTES: usize = 128;
 pub(crate) const PUBLISHED: usize = 0;
 /// u64, receiver: messages consumed.
 pub(crate) const CONSUMED: usize = LINE_BYTES;
-/// u64, sender: ring cells filled.
+/// u64, sender: number of ring cells that it has filled.
 pub(crate) const FILLED: usize = 2 * LINE_BYTES;
-/// u64, receiver: ring cells emptied.
+/// u64, receiver: number of ring cells that it has emptied.
 pub(crate) const DRAINED: usize = 3 * LINE_BYTES;
 /// u64, receiver: the message that it cannot receive completely by the message's mechanism,
 /// counted from 1.
 pub(crate) const REFUSED: usize = 4 * LINE_BYTES;
 /// u64, receiver: the number of bytes that it has received of the message in [`REFUSED`].
 pub(crate) const REFUSED_AT: usize = REFUSED + 8;
-/// u64, receiver: bytes of the current message that it has pulled; shows that it makes progress.
+/// u64, receiver: number of bytes of the current message that it has pulled, which shows its
+/// progress.
 pub(crate) const PULLED: usize = REFUSED + 16;
 /// u64, receiver: whether it put its last large message into new memory, 1 or 0.
 pub(crate) const INTO_NEW_MEMORY: usize = REFUSED + 24;

@@ -183,8 +183,8 @@ impl Link {
         user.is_here() && user.is_last(word)
     }
 
-    /// The process that uses the other end of a half. The word of that end holds this number. If
-    /// no packet named that process, it is unknown, and only the socket shows its death.
+    /// The process that uses the other end of a half. `number` is the value in the word of that
+    /// end. If no packet named that process, it is unknown, and only the socket shows its death.
     pub(crate) fn peer(&self, half: Half, number: u64) -> Arc<Peer> {
         let known = &self.peers[half as usize];
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,8 +271,8 @@ impl Link {
 impl Link {
     /// Whether the next packet has a descriptor for a half that another process uses and will
     /// read. Without a fork there is no other process. Either process reads a packet about the
-    /// peer's users. If this information is missing, the ring replaces mechanisms that access the
-    /// peer's memory.
+    /// peer's users. If the information about the users is missing, the ring replaces mechanisms
+    /// that access the peer's memory.
     fn is_next_for_other_process(&self) -> bool {
         if self.forks == fork::forks() {
             return false;

@@ -6,16 +6,17 @@ use std::str::FromStr;
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Only for small messages, inside their slot: two copies.
+    /// A small message is copied inside its slot: two copies.
     #[default]
     Inline,
-    /// Piece by piece through 1 to 1.75 MiB of shared memory: two copies that overlap.
+    /// The message goes piece by piece through 1 to 1.75 MiB of shared memory: two copies that
+    /// overlap.
     Ring,
-    /// The whole message through shared memory: two copies, one after the other.
+    /// The whole message goes through shared memory: two copies, one after the other.
     Staged,
     /// The receiver reads the sender's memory: one copy.
     Pull,
-    /// Built in shared memory, sealed and mapped: no copy.
+    /// The message is built in shared memory, sealed and mapped: no copy.
     Sealed,
     /// The sender writes to the receiver's memory while the receiver reads the sender's memory:
     /// one copy.
@@ -79,7 +80,7 @@ impl Mechanism {
         }
     }
 
-    /// Copies of each byte, at both ends together.
+    /// How often each byte is copied, at both ends together.
     #[must_use]
     pub fn copies(self) -> u32 {
         match self {

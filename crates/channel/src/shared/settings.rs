@@ -40,8 +40,8 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 30 seconds to begin, 30 to end; the calling user and root; 64 GiB; no trust; a receiver that
-    /// does not write; no checksum; haul's choice of the mechanism.
+    /// The defaults: 30 seconds to begin, 30 to end; the calling user and root; 64 GiB; no trust;
+    /// a receiver that does not write; no checksum; haul's choice of the mechanism.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(30),

@@ -81,7 +81,7 @@ impl<'a> Source<'a> {
     }
 
     /// Adds the next bytes to the checksum, which is about 0.1 ms of work, for a mechanism that
-    /// does not read them here.
+    /// does not read these bytes here.
     pub(crate) fn sum_some(&mut self) {
         let left = self.length() - self.summed;
         self.seek(self.summed);

@@ -11,8 +11,8 @@
 //! of 64 B, and a message of 64 B in a stream, in ns, with one of two processors of Zen 4 busy
 //! and both ends on the free one: 1570 and 230 by yielding, 2840 and 1100 by sleeping, 2570 and
 //! 620 through a pipe. If each end has a processor, and one of the ends shares its processor with
-//! that program, both ends run at once half of the time. In that half of the time, they move more
-//! than in the whole time on one processor.
+//! the other program, both ends run at once half of the time. In that half of the time, they move
+//! more than in the whole time on one processor.
 //!
 //! If a third program also uses that processor, an end yields less, see `turns`.
 
@@ -23,7 +23,7 @@ use haul_peer::deadline::Clock;
 /// of a sleep and a wake-up together.
 const POLLS: u32 = 1000;
 /// Number of polls, about 1 us, before the clock and the processors are read. An answer to a
-/// small message arrives sooner than that. The reads take 25 ns, and 1 us every 10 ms.
+/// small message arrives sooner than that. The reads take 25 ns, and every 10 ms they take 1 us.
 const POLLS_BEFORE_ASKING: u32 = 20;
 /// How often an end yields before it sleeps. A yield without effect takes 0.3 us.
 const TURNS: u32 = 3;
@@ -179,7 +179,8 @@ mod tests {
         assert_eq!(published(&one.sender.outbox.lane, layout::RECEIVER_CPU), 0);
     }
 
-    /// Ends that share a processor exchange messages in both directions, asleep or not.
+    /// Ends that share a processor exchange messages in both directions, whether they sleep or
+    /// not.
     #[test]
     fn messages_arrive_between_ends_on_one_processor() {
         on_one_processor(|| {

@@ -38,8 +38,8 @@ pub(crate) struct List {
 /// Measures copies and fills side by side with the installed C library.
 ///
 /// Measures haul's copies and fills side by side with the installed C library's, interleaved in
-/// one run, with the library against itself as the noise floor. Without --distribution,
-/// --size-class or --sizes, the built-in distribution `service` is measured.
+/// one run; the library is also measured against itself, as the noise floor. Without
+/// --distribution, --size-class or --sizes, the built-in distribution `service` is measured.
 ///
 /// On distributions, `haul` is the code in programs that are compiled with haul, in Rust or with
 /// haul.h: up to 64 bytes are copied inline, larger sizes by one call. `haul-c` is called through C
@@ -111,8 +111,8 @@ pub(crate) struct Bench {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy tune --out-file ~/.config/haul/haul.toml")]
 pub(crate) struct Tune {
-    /// Output file. The measurements behind it are written next to it, as FILE with the suffix
-    /// .jsonl (.records.jsonl if FILE itself ends in .jsonl)
+    /// Output file. The measurements behind this file are written next to it, as FILE with the
+    /// suffix .jsonl (.records.jsonl if FILE itself ends in .jsonl)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
     pub(crate) out_file: PathBuf,
     /// Total measuring time; at least what the fewest rounds of large sizes need (about 8 s). The

@@ -213,7 +213,7 @@ fn simd_bits(text: &str) -> Result<u32, String> {
     bits.ok_or_else(|| "write 128, 256 or 512".into())
 }
 
-/// Default number of restarts: of processes, and of switches with a kernel as guest.
+/// Default number of restarts, for processes and for switches with a kernel as guest.
 const RESTARTS: u16 = 9;
 const RESTARTS_OF_KERNEL: u16 = 3;
 

@@ -101,8 +101,8 @@ pub(crate) struct Bench {
 ///
 /// Replays a program's allocator calls, as `libhaul_record.so` recorded them, on haul's heap and on
 /// others. Each heap runs in its own process, all interleaved in one run; every page of every block
-/// is written when it is allocated. Shows the time of the operations and the memory that the heap
-/// holds over their course, which is never less than the live bytes.
+/// is written when it is allocated. Shows the time of the operations, and how much memory the
+/// heap holds during the replay, which is never less than the live bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul heap record -o ls.trace -- ls -lR /etc > listing\n  \
     haul heap replay ls.trace --against libc,jemalloc\n  \

@@ -71,8 +71,8 @@ pub(crate) fn parse() -> Result<Arguments, Error> {
     }
 }
 
-/// The command, with options that accept `-1` as a value. The option's own parser then refuses it
-/// and names the limit; clap would report an unknown option `-1`.
+/// The command, with options that accept `-1` as a value. The option's own parser then refuses
+/// the value and names the limit; clap would report an unknown option `-1`.
 fn with_negative_numbers(command: Command) -> Command {
     let accepting = |arg: Arg| {
         let is_option = arg.get_long().is_some() && arg.get_action().takes_values();

@@ -21,8 +21,8 @@ pub(crate) enum Sim {
 
 /// Lists the settings of the simulated machine, with their values.
 ///
-/// The settings of its workload are listed, too. A value is the paper's unless --machine or --set
-/// changes it.
+/// The settings of the machine's workload are listed, too. A value is the paper's unless
+/// --machine or --set changes it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim list\n  haul sim list --machine my-machine.toml --json"
@@ -88,9 +88,10 @@ pub(crate) struct Run {
 ///
 /// Runs the 48 machines of "Hardware Support for Bulk Data Movement in Server Platforms" (ICCD
 /// 2005) on all cores: three packet sizes, in order and out of order, with copies by the processor
-/// and by three engines. Then runs them again with one parameter, compute per packet, fitted to
-/// BASE's copy shares alone. Writes sim.jsonl (every record) and report.html (Table 2 side by side,
-/// Figures 6 to 8) into a folder. The workload is part of haul; no other file is needed.
+/// and by three engines. Then runs the machines again with one parameter, compute per packet,
+/// fitted to BASE's copy shares alone. Writes sim.jsonl (every record) and report.html (Table 2
+/// side by side, Figures 6 to 8) into a folder. The workload is part of haul; no other file is
+/// needed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim reproduce --quick\n  haul sim reproduce --out paper --json > paper.jsonl"

@@ -31,8 +31,9 @@ pub(crate) enum Pcie {
 /// Lists the links of this machine's network devices, and what limits them.
 ///
 /// Lists the network devices on PCIe: present and possible speed of each link, settings, and nearby
-/// processors. A sentence says what is wrong. An unknown value is marked, with the reason: reading
-/// MPS and MRRS needs CAP_SYS_ADMIN. A virtual function shows the values of its physical function.
+/// processors. For each problem, a sentence says what is wrong. An unknown value is marked, with
+/// the reason: reading MPS and MRRS needs CAP_SYS_ADMIN. A virtual function shows the values of
+/// its physical function.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie list\n  haul pcie list --nics\n  haul pcie list --json"

@@ -18,8 +18,8 @@ use crate::arguments::users::Allowed;
 /// machine's counters show of it. The program needs no change, but must be started with the probe:
 /// `-d libhaul_dpdk_burst.so`.
 ///
-/// The probe is attached while this runs, or stays attached if it already was. Ctrl-C ends the
-/// command and keeps the records.
+/// The probe is attached while this command runs, or stays attached if it already was. Ctrl-C
+/// ends the command and keeps the records.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie watch\n  haul pcie watch --file-prefix pmd1 --for 10s --out watched\n  \

@@ -1,10 +1,10 @@
 //! `haul channel`: one module per subcommand.
 //!
-//! The protocol of `send` and `recv` over a channel: messages of at most 1 MiB, an empty one as the
-//! end, and an empty one in reply when the receiver has stored everything. A channel that closes
-//! without the empty message was interrupted. While `recv` waits for the reader of its output, it
-//! sends a message of one byte every second, which distinguishes a slow reader from a stopped
-//! receiver.
+//! The protocol of `send` and `recv` over a channel: messages of at most 1 MiB, an empty message
+//! as the end, and an empty message in reply when the receiver has stored everything. A channel
+//! that closes without the empty message was interrupted. While `recv` waits for the reader of
+//! its output, it sends a message of one byte every second, which distinguishes a slow reader
+//! from a stopped receiver.
 //!
 //! From the bottom up:
 //!

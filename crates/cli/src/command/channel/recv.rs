@@ -138,7 +138,8 @@ impl Command for Recv {
     }
 }
 
-/// The next channel of a user that may send. Warns of channels of other users and keeps waiting.
+/// The next channel of a user that may send. Warns about channels of other users and keeps
+/// waiting.
 fn accept(listener: &Listener, settings: &Settings) -> Result<Channel, library::Error> {
     loop {
         match listener.accept(settings) {

@@ -94,9 +94,9 @@ fn has_no_listener(error: &Failed) -> bool {
     matches!(error, Failed::Socket { reason, .. } if [ConnectionRefused, NotFound].contains(&reason.kind()))
 }
 
-/// The other end, and its last report. The reader of its output may be slow for any time, as with
-/// a pipe; the other end then reports regularly that its output is blocked. A stopped end sends
-/// no report.
+/// The other end, and its last report. The reader of the other end's output may be slow for any
+/// time, as with a pipe; the other end then reports regularly that its output is blocked. A
+/// stopped end sends no report.
 struct Other {
     receiver: Receiver,
     /// Time of the other end's last report.
@@ -125,7 +125,7 @@ impl Other {
     }
 
     /// The error for a message that cannot be sent. The sending side knows only that no peer reads
-    /// it any more, not whether the other end closed in good order.
+    /// the stream any more, not whether the other end closed in good order.
     fn gone(&mut self, error: Failed) -> Error {
         let is_gone = matches!(error, Failed::PeerGone { .. });
         let why = if is_gone && self.has_closed() { Failed::Closed } else { error };

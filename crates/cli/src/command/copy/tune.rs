@@ -23,7 +23,7 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::terminal;
 
-/// More than the records (0.3 MB) and the file (64 KiB at most) need together.
+/// More space than the records (0.3 MB) and the file (64 KiB at most) need together.
 const ROOM: Bytes = Bytes(1 << 20);
 
 pub(super) struct Tune {
@@ -170,7 +170,7 @@ pub(in crate::command) fn policy(
     Ok(Some(Written { tuned, has_channels }))
 }
 
-/// Warns of the sizes that the table of channels leaves out.
+/// Warns about the sizes that the table of channels leaves out.
 fn warn_of_disturbed(chosen: &Chosen<'_>) {
     let table = match chosen.table.choices.is_empty() {
         true => "no size is left for a table of channels, and an earlier table stays",

@@ -26,7 +26,7 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::{STOP, Stops};
 use crate::terminal;
 
-/// Interval of polls for the end, and of updates for a person.
+/// Interval between two polls for the end, and between two updates of the display.
 const POLL: Duration = Duration::from_millis(50);
 const SHOW: Duration = Duration::from_millis(500);
 
@@ -364,7 +364,7 @@ impl Done {
         records
     }
 
-    /// The records from the packets' own numbers.
+    /// The records that follow from the packets' numbers.
     fn of_numbers(&self, one: &dyn Fn(&str, &str, f64) -> Record, records: &mut Vec<Record>) {
         if let Some(made) = self.made {
             records.push(one("made", "packets", made as f64));

@@ -273,8 +273,8 @@ impl Options<'_> {
     }
 
     /// The copy function. A ceiling copies nothing; it bounds the rate of a flow whose guest
-    /// belongs to the same run. Any other guest would read other packets' data, so it is refused
-    /// here.
+    /// belongs to the same run. Any other guest would read other packets' data, so this function
+    /// refuses a ceiling.
     fn copy(&mut self) -> Result<String, String> {
         let name = self.take("copy", |text| Some(text.to_owned()))?;
         let name = name.unwrap_or_else(|| "haul".to_owned());

@@ -9,7 +9,7 @@ use super::ports::Opened;
 use super::spec::Spec;
 use crate::error::Error;
 
-/// Buffers of a worker: several times the rings of a guest.
+/// Number of buffers of a worker: several times the number in a guest's rings.
 const PACKETS: u32 = 16_384;
 
 /// Running workers.
@@ -73,14 +73,14 @@ impl Workers {
         sum(self.0.iter().map(Running::snapshot))
     }
 
-    /// A closure that reads their counts from another thread.
+    /// A closure that reads the workers' counts from another thread.
     pub(super) fn observer(&self) -> impl FnMut() -> Snapshot + Send + 'static {
         let observers: Vec<Observer> = self.0.iter().map(Running::observer).collect();
         move || sum(observers.iter().map(Observer::now))
     }
 
-    /// Stops all workers, and then waits for each. Returns their counts, and the error of one that
-    /// failed.
+    /// Stops all workers, and then waits for each. Returns the workers' counts, and the error of
+    /// a worker that failed.
     pub(super) fn finish(self) -> (Snapshot, Result<(), Error>) {
         self.0.iter().for_each(Running::stop_soon);
         let (counted, ends): (Vec<_>, Vec<_>) = self.0.into_iter().map(Running::finish).unzip();

@@ -157,7 +157,7 @@ pub(super) fn without_empty(traces: Vec<Left>) -> Vec<Left> {
 }
 
 /// The trace of the requested program: the last program that the process executed, because a shim
-/// executes the real program. If that program left no trace, this is the longest trace of the
+/// executes the real program. If that program left no trace, returns the longest trace of the
 /// processes that it started.
 pub(super) fn asked_for(traces: &[Left], process: u32) -> Option<&Left> {
     let own = traces.iter().rfind(|left| left.process == process);

@@ -49,14 +49,14 @@ pub(super) fn text<'a>(
 
 /// The meaning of the colours.
 struct Palette {
-    /// By tag number, or by class in bytes (0 for large blocks).
+    /// The colour of each tag number, or of each class in bytes (0 for large blocks).
     of: BTreeMap<u64, u8>,
     is_by_tag: bool,
     is_coloured: bool,
 }
 
 impl Palette {
-    /// By tag if there are several, otherwise by class.
+    /// Colours tags if there are several, otherwise classes.
     fn new(tags: &[&Record], classes: &[&Record], is_coloured: bool) -> Self {
         let is_by_tag = tags.len() > 1;
         let (records, name) =

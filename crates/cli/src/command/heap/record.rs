@@ -213,7 +213,7 @@ impl Ended {
                     .to_owned()
             });
         }
-        // This program contains the marks itself.
+        // haul itself contains the marks.
         let file =
             self.file.as_ref().filter(|file| env::current_exe().ok().as_ref() != Some(file))?;
         let bytes = haul_machine::file::read_limited(file, PROGRAM_BYTES_MAX).ok()?;
