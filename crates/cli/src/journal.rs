@@ -37,7 +37,7 @@ pub(crate) struct Journal {
     lines: Vec<Line>,
     json: bool,
     file: Option<(PathBuf, File)>,
-    /// The new path of an earlier run's records. The file now has their name.
+    /// The new path of an earlier run's records. The file of this run now has their name.
     earlier: Option<PathBuf>,
     failure: Option<Error>,
 }
@@ -188,7 +188,8 @@ fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
     // Checked first, because opening a FIFO waits. If this is not a file or cannot be read, the
     // function that renames it reports the error.
     let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-    // The file is also opened for writing if that is allowed, because NFS locks no other files.
+    // The file is also opened for writing if that is allowed, because NFS locks only files that
+    // are open for writing.
     let open = || File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
     match is_file.then(open) {
         Some(Ok(file)) if is_locked_by_another(&file) => {
@@ -200,7 +201,7 @@ fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
 }
 
 /// Makes the record file and locks it: another run that wants the same name is refused while this
-/// one writes.
+/// run writes.
 fn create_locked(path: PathBuf) -> Result<File, Error> {
     let created = File::options().write(true).create_new(true).open(&path);
     let file = created.map_err(|reason| match reason.kind() {
@@ -213,8 +214,8 @@ fn create_locked(path: PathBuf) -> Result<File, Error> {
     let identity = |found: fs::Metadata| (found.dev(), found.ino());
     let own = file.metadata().map(identity).map_err(|reason| folder_error(&path, reason))?;
     let is_locked = is_locked_by_another(&file);
-    // Before the lock, another run may have treated the file as an empty earlier one and removed
-    // it.
+    // Before the lock, another run may have treated the file as an empty file of an earlier run
+    // and removed it.
     let is_own = fs::symlink_metadata(&path).is_ok_and(|found| identity(found) == own);
     if is_locked || !is_own {
         let holder = lock_holder(&file);

@@ -3,8 +3,8 @@
 //! One rule holds for all of them. If a command has records to keep ([`Stops`]), the first signal
 //! ends the current step and keeps the records; otherwise it ends the program. Further signals
 //! within a moment count as the same request: `timeout` signals its child and then the child's
-//! group, and both a shell and a terminal that hang up send one. A later signal ends the program in
-//! any case. In every case, temporary files are removed.
+//! group, and both a shell and a terminal that hang up send a signal. A later signal ends the
+//! program in any case. In every case, temporary files are removed.
 
 use std::io;
 use std::process;
@@ -33,7 +33,8 @@ static ABORT: AtomicBool = AtomicBool::new(false);
 pub(crate) enum Stops {
     /// The first signal ends the program, because there are no records to keep.
     AtOnce,
-    /// The first signal sets [`STOP`], which the command polls. The second ends the program.
+    /// The first signal sets [`STOP`], which the command polls. The second signal ends the
+    /// program.
     WithWhatThereIs,
     /// The command handles the second signal as well: see [`is_aborted`].
     ByItself,
@@ -51,8 +52,8 @@ struct State {
     failure: Option<io::Error>,
 }
 
-/// Signals within this time after one that counted are the same request. `timeout` sends its two
-/// signals within some microseconds; a busy machine may need a hundred milliseconds.
+/// Signals within this time after a signal that counted are the same request. `timeout` sends its
+/// two signals within some microseconds; a busy machine may need a hundred milliseconds.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// Watches for signals from now on. If the system has no means to watch with, signals end the

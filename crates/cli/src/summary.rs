@@ -75,7 +75,8 @@ pub(crate) const RULE: &str = "There is a difference if its whole interval lies 
      There is none if both ends of the interval and the floor are within 5% of 1. Otherwise the run cannot \
      tell: a larger --budget narrows the interval, a quieter machine the floor.";
 
-/// The largest number of measurements that get a sentence. For more, the table alone is clearer.
+/// The largest number of measurements that get a sentence. For more measurements, the table alone
+/// is clearer.
 const SENTENCES_MAX: usize = 12;
 
 impl Comparisons {

@@ -43,13 +43,13 @@ use crate::stop::Stops;
 
 /// A command whose arguments were checked and whose inputs were read.
 pub(crate) trait Command {
-    /// The outputs that are opened before it runs.
+    /// The outputs that are opened before the command runs.
     fn outputs(&self) -> Outputs;
 
     /// Measures, or looks up, and adds each line to the journal as soon as it is complete.
     ///
     /// # Errors
-    /// The error that stopped it; the lines added before it are valid.
+    /// The error that stopped the command; the lines added before it are valid.
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error>;
 
     /// Shows the lines to a person, or writes the files that are made from them.

@@ -24,8 +24,8 @@ pub(crate) use transfer::TransferError;
 pub(crate) enum Ending {
     /// The command completed.
     Done,
-    /// A signal interrupted it, and it kept its records. The exit code is the same as for a
-    /// program that the signal ended, because the result is incomplete.
+    /// A signal interrupted the command, and haul kept its records. The exit code is the same as
+    /// for a program that the signal ended, because the result is incomplete.
     Interrupted {
         /// The signal's number.
         signal: i32,
@@ -249,7 +249,7 @@ pub(crate) enum Error {
     Unused {
         /// The option.
         option: &'static str,
-        /// The measurement that it belongs to.
+        /// The measurement that the option belongs to.
         belongs: &'static str,
         /// The option to add.
         remedy: &'static str,

@@ -44,7 +44,7 @@ pub(crate) const FIRST_GAP: usize = GAP_CYCLES + 1;
 pub(crate) const GAPS: usize = 65;
 pub(crate) const WORDS: usize = FIRST_GAP + GAPS;
 
-/// One burst in this many of each size is a sample. The 3 reads of the clock, some 30 ns, then
+/// Of this many bursts of one size, one is a sample. The 3 reads of the clock, some 30 ns, then
 /// cost 0.2 ns per burst. The counter of the size decides, so that no other counter is needed and
 /// each size is sampled in proportion.
 const PERIOD: u64 = 128;
@@ -80,8 +80,8 @@ pub(crate) struct Slot {
     /// The time of the previous burst if that was a sample, else 0. Only the polling thread uses
     /// this field.
     last: AtomicU64,
-    /// [`OPEN`] and the state of a copy, in one word, so that a burst loads only one. If the word
-    /// is not zero, the burst takes the rare path. SYNC: copy of a slot.
+    /// [`OPEN`] and the state of a copy, in one word, so that a burst loads only one word. If the
+    /// word is not zero, the burst takes the rare path. SYNC: copy of a slot.
     state: AtomicU32,
     /// Whether every burst is a sample, so that the size of every packet is added.
     is_exact: bool,
@@ -175,7 +175,7 @@ impl Slot {
         self.state.load(Ordering::Acquire) & COPY
     }
 
-    /// Changes the state of the copy from `from` to `to`. Returns whether it was in `from`.
+    /// Changes the state of the copy from `from` to `to`. Returns whether the state was `from`.
     fn change(&self, from: u32, to: u32) -> bool {
         let next = |state: u32| (state & COPY == from).then_some(state & OPEN | to);
         self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).is_ok()
@@ -187,7 +187,7 @@ impl Slot {
     fn add(&self, word: usize, more: u64) -> u64 {
         let counter = &self.counters[word];
         let sum = counter.load(Ordering::Relaxed).wrapping_add(more);
-        // Release: a reader that sees a later burst also sees all of an earlier one.
+        // Release: a reader that sees a later burst also sees every counter of an earlier burst.
         counter.store(sum, Ordering::Release);
         sum
     }

@@ -62,7 +62,7 @@ pub(crate) struct Directory {
     transit: AtomicU32,
     /// 1 once a secondary process has attached.
     secondaries: AtomicU64,
-    /// The requests of secondary processes to the primary one.
+    /// The requests of secondary processes to the primary process.
     pub(crate) mailbox: Mailbox,
     locations: [LocationWords; SOCKETS_MAX],
     extents: [Slot; EXTENTS_MAX],
@@ -161,8 +161,8 @@ impl Directory {
         self.locations[..heaps].iter().map(LocationWords::read).collect()
     }
 
-    /// Marks that an extent may be in transit, until the guard is dropped. In transit means that
-    /// DPDK counts the extent as allocated and it is not in the directory, or the reverse.
+    /// Marks that an extent may be in transit, until the guard is dropped. An extent is in
+    /// transit if DPDK counts it as allocated but it is not in the directory, or the reverse.
     pub(crate) fn begin_transit(&self) -> Transit<'_> {
         // SYNC: extents in transit.
         self.transit.fetch_add(TRANSIT_STEP + 1, Ordering::SeqCst);
@@ -272,7 +272,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Removes an extent whose pages are all idle. The caller owns it and must return it to DPDK.
+    /// Removes an extent whose pages are all idle. The caller owns the removed extent and must
+    /// return it to DPDK.
     pub(crate) fn remove_idle(&self) -> Option<Extent> {
         let (slot, extent) = self.slots().find(|(slot, extent)| {
             let all = mask(extent.pages);
@@ -295,7 +296,7 @@ impl Directory {
 /// The unit of the upper half of `transit`, which each transit adds.
 const TRANSIT_STEP: u32 = 1 << 16;
 
-/// While this lives, an extent may be in transit.
+/// While this guard lives, an extent may be in transit.
 pub(crate) struct Transit<'a> {
     directory: &'a Directory,
 }

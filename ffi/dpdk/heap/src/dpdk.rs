@@ -174,7 +174,7 @@ pub(crate) fn functions() -> Option<&'static Functions> {
 }
 
 /// The calling thread's `rte_errno` (rte_errno.h), which is a thread-local variable; `None` if it
-/// is not found. Each call looks it up, because only failures need it.
+/// is not found. Each call looks the variable up, because only failures need it.
 pub(crate) fn error_number() -> Option<c_int> {
     const NAME: &CStr = c"per_lcore__rte_errno";
     let number = Library::next().symbol(NAME).or_else(|| Library::loaded()?.symbol(NAME))?;

@@ -264,8 +264,8 @@ impl Dropin {
     }
 
     /// Gives idle extents of at least `wanted` bytes back to DPDK, which needs the memory itself.
-    /// Returns the number of their bytes. The heaps give back no more extents than needed,
-    /// because DPDK clears each one.
+    /// Returns the number of bytes in these extents. The heaps give back no more extents than
+    /// needed, because DPDK clears each one.
     #[cold]
     pub(crate) fn give_back(&self, wanted: usize) -> usize {
         let give_one = || self.heaps.first().and_then(|heap| heap.extents.give_back_one());
@@ -302,7 +302,7 @@ impl SocketHeap {
     }
 
     /// Asks an exhausted heap once more and measures the time. If the heap refuses again, its
-    /// back-off begins; else it ends.
+    /// back-off begins; otherwise the back-off ends.
     #[cold]
     fn allocate_again(&self, bytes: usize, align: usize, tag: Tag) -> Option<NonNull<u8>> {
         let start = Instant::now();
@@ -365,8 +365,8 @@ unsafe fn tagged(
     let tag = match unsafe { names.known(name) } {
         Some(tag) => tag,
         None => {
-            // Tags are few and permanent, so none is used up for a block that DPDK serves in the
-            // end.
+            // Tags are few and permanent, so no tag is used up for a block that DPDK serves in
+            // the end.
             let probe = allocate(Tag::NONE)?;
             // SAFETY: allocated just now, and no other thread has it.
             unsafe { heap.free(probe) }.ok()?;

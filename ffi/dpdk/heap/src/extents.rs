@@ -4,7 +4,8 @@
 //! Only the primary process allocates blocks, as long as its [`crate::housekeeping`] runs: DPDK
 //! allocates under a lock that is never released if its holder dies, and the death of the primary
 //! process ends the application anyway. A secondary process sends a request and waits. If DPDK
-//! refuses memory to it, it also requests the return of blocks and waits for that.
+//! refuses memory to a secondary process, that process also requests the return of blocks and
+//! waits for it.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -25,7 +26,7 @@ use crate::memory::SocketRange;
 use crate::metadata::Metadata;
 use crate::{futex, iova};
 
-/// A heap grows by one part in this many of its memory. A larger step needs fewer calls of DPDK,
+/// A heap grows by its memory divided by this number. A larger step needs fewer calls of DPDK,
 /// each of which takes a lock and asks the kernel and every other process, but occupies more
 /// memory that the program cannot use otherwise.
 const GROWTH_SHARE: usize = 4;
@@ -44,7 +45,8 @@ thread_local! {
     static IS_GROWTH_OFF: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this lives, this thread's heaps grow only by idle pages, and do not ask DPDK for more.
+/// While this guard lives, this thread's heaps grow only by idle pages, and do not ask DPDK for
+/// more.
 pub(crate) struct NoGrowth;
 
 impl NoGrowth {
@@ -224,7 +226,8 @@ impl SocketExtents {
         self.directory.has_idle(self.range.socket, bytes.div_ceil(PAGE) + spare)
     }
 
-    /// Gives a completely idle extent of any heap back to DPDK. Returns the number of its bytes.
+    /// Gives a completely idle extent of any heap back to DPDK. Returns the number of the
+    /// extent's bytes.
     pub(crate) fn give_back_one(&self) -> Option<usize> {
         let _transit = self.begin_transit();
         let extent = self.directory.remove_idle()?;

@@ -76,8 +76,8 @@ unsafe fn allocate_zeroed(
     )
 }
 
-/// Asks DPDK for a block. If it refuses, asks the heaps that are in back-off, and DPDK again after
-/// the heaps have returned memory.
+/// Asks DPDK for a block. If DPDK refuses, asks the heaps that are in back-off, and asks DPDK
+/// again after the heaps have returned memory.
 #[cold]
 fn ask_dpdk(
     request: Request,
@@ -212,7 +212,8 @@ pub unsafe extern "C" fn rte_realloc(
     unsafe { rte_realloc_socket(block, bytes, align, SOCKET_ANY) }
 }
 
-/// `rte_realloc_socket` of rte_malloc.h. A size of 0 frees the block, as its documentation says.
+/// `rte_realloc_socket` of rte_malloc.h. A size of 0 frees the block, as DPDK's documentation
+/// says.
 ///
 /// # Safety
 ///

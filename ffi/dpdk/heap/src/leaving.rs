@@ -51,8 +51,8 @@ impl Leaving {
     pub(crate) fn is_active(&self) -> bool {
         // SYNC: leaving.
         let until = self.0.load(SeqCst);
-        // No process writes a time that is further ahead, so such a time means that the word is
-        // damaged.
+        // No process writes a time that is further ahead, so a time beyond that means that the
+        // word is damaged.
         until != 0 && (1..=nanoseconds(LEAVE)).contains(&until.wrapping_sub(now()))
     }
 
@@ -116,7 +116,7 @@ mod tests {
                     let transit = leaving.wait(begin_transit);
                     let before = is_left.load(SeqCst);
                     thread::yield_now();
-                    // A transit does not wait for the leaving process for longer.
+                    // After that time, a transit no longer waits for the leaving process.
                     let is_late = !leaving.is_active();
                     assert!(
                         !before || !is_left.load(SeqCst) || is_late,

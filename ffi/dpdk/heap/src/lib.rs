@@ -16,7 +16,7 @@
 //! - `extent`: a block of DPDK as pages;
 //! - `location`: the location of each heap;
 //! - `leaving`: secondary processes that leave;
-//! - `mailbox`: the requests of secondary processes to the primary one;
+//! - `mailbox`: the requests of secondary processes to the primary process;
 //! - `directory`: a memzone with the locations of the heaps and their extents;
 //! - `metadata`: the file with the heaps' metadata;
 //! - `iova`: IO addresses;

@@ -141,7 +141,8 @@ pub(crate) fn begin_end() {
     IS_ENDING.store(true, Ordering::Relaxed);
 }
 
-/// If DPDK's end has begun, returns the memory of the heaps to DPDK, before it unmaps its memory.
+/// If DPDK's end has begun, returns the memory of the heaps to DPDK, before DPDK unmaps its
+/// memory.
 pub(crate) fn return_all() {
     if !IS_ENDING.swap(false, Ordering::Relaxed) {
         return;
@@ -164,7 +165,7 @@ pub(crate) fn end() {
 static FILES: Mutex<Option<(libc::pid_t, PathBuf, Vec<c_int>)>> = Mutex::new(None);
 
 /// Removes the files with the metadata, which occupy memory. Processes that have the files mapped
-/// keep them. No other process can attach, because a secondary process needs a primary one.
+/// keep them. No other process can attach, because a secondary process needs a primary process.
 extern "C" fn remove_files() {
     let Some((process, folder, sockets)) = FILES.lock().ok().and_then(|mut files| files.take())
     else {

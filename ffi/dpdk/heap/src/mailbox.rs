@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use crate::futex;
 use crate::memory::SOCKETS_MAX;
 
-/// How long a secondary process waits for the primary one. DPDK allocates within milliseconds, but
-/// waits up to 5 s for a process that does not answer (MP_TIMEOUT_S in malloc_mp.c).
+/// How long a secondary process waits for the primary process. DPDK allocates within
+/// milliseconds, but waits up to 5 s for a process that does not answer (MP_TIMEOUT_S in
+/// malloc_mp.c).
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// How long one wait lasts. A wait never counts for longer, even if the whole application was
@@ -26,7 +27,7 @@ const WAIT: Duration = Duration::from_millis(50);
 pub(crate) struct Patience {
     left: Duration,
     last: Instant,
-    /// The number of answers at its last request.
+    /// The number of answers when this process sent its last request.
     asked: Option<u32>,
 }
 
@@ -150,7 +151,7 @@ impl Mailbox {
         let silence = answers.wrapping_add(1);
         let is_asked = patience.asked == Some(answers);
         if is_asked && patience.is_over() {
-            // The request stays posted. The answer to it ends the silence.
+            // The request stays posted. The answer to the request ends the silence.
             self.silence.store(silence, Relaxed);
         }
         let is_silent = self.silence.load(Relaxed) == silence || !self.has_server();

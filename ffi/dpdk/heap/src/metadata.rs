@@ -19,8 +19,8 @@ use crate::dpdk::Functions;
 use crate::leaving::Leaving;
 use crate::location::HeapLocation;
 
-/// Metadata uses at most one part in this many of the data: 2 bytes for each 64 bytes and for
-/// each of their multiples, and less than that again for everything else.
+/// Metadata uses at most the size of the data divided by this number: 2 bytes for each 64 bytes
+/// and for each of their multiples, and less than that again for everything else.
 const METADATA_SHARE: usize = 8;
 
 /// Bytes that must stay free for DPDK's own files and for the caches of threads.

@@ -22,7 +22,7 @@ pub(super) struct BySize {
 }
 
 struct Row {
-    /// The size as it was named.
+    /// The size as the user named it.
     size: u32,
     /// The part of the size that crosses the link: without the check sequence.
     data_bytes: f64,

@@ -46,7 +46,7 @@ impl Estimate {
     /// The terms, with their notes.
     fn terms_by_rules(&mut self) -> Result<Vec<Transaction>, Error> {
         let Subject { nic, thresholds, workload, link, .. } = &self.subject;
-        // A workload that the driver cannot have is refused under all rules.
+        // All rules refuse a workload that the driver cannot have.
         let by_driver = pcie::estimate(&self.subject.estimate())?;
         match self.rules {
             Rules::Haul => {

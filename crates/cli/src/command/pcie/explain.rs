@@ -150,7 +150,7 @@ impl One {
         terms.chain(limit.iter().map(|limit| full("rate_max", limit))).chain(advice).collect()
     }
 
-    /// Shows the terms, their notes, whether they fit, and what would let them fit.
+    /// Shows the terms, their notes, whether the workload fits, and what would make it fit.
     fn show(&self) -> Result<(), Error> {
         let (way, order) = busiest(&self.terms);
         let all: f64 = self.terms.iter().map(|term| term.bytes_per_s_on(way)).sum();
@@ -312,8 +312,8 @@ fn modelled(metric: &str, unit: &str, sample: f64) -> Record {
     record
 }
 
-/// The terms of the only estimate in a file, or of the one at this rate if there are several. If
-/// a file has no terms, returns its sums, each with the name of its direction.
+/// The terms of the only estimate in a file, or of the estimate at this rate if there are
+/// several. If a file has no terms, returns its sums, each with the name of its direction.
 fn terms_of(path: &Path, rate: Option<f64>) -> Result<Vec<Term>, Error> {
     let file = path.display().to_string();
     let lines = read_lines(path)?;

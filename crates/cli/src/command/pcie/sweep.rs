@@ -133,7 +133,7 @@ impl Row<'_> {
     }
 }
 
-/// The batches that most packets arrived in.
+/// The batches in which most packets arrived.
 fn peaks(batches: &str) -> String {
     let pairs: Vec<(u64, u64)> = batches
         .split(',')

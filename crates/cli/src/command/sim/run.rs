@@ -98,7 +98,7 @@ impl Run {
         &mut self,
         context: &mut Context<'_>,
     ) -> Result<Vec<Record>, haul_experiments::Error> {
-        /// Instructions between two checks for a stop: a fifth of a second.
+        /// Number of instructions between two checks for a stop: a fifth of a second.
         const BETWEEN_CHECKS: u64 = 50_000_000;
         let image = Program::named(&self.task.program)?.image()?;
         let job = self.task.job();

@@ -10,7 +10,7 @@ use haul_sim::Outcome;
 use haul_sim::core::trace::Row as Instruction;
 use haul_sim::memory::trace::{Span as Stay, Stage, Trace, Transaction, What};
 
-/// Least number of cycles of a wait that gets a remark.
+/// A wait of at least this number of cycles gets a remark.
 const LONG: u64 = 20;
 
 /// The largest number of rows per part in records. More rows are unreadable.

@@ -142,8 +142,8 @@ impl<'a> Runner<'a> {
         rounds
     }
 
-    /// Runs one step, which needs `time`. The step's records go to the journal as they are
-    /// complete.
+    /// Runs one step, which needs `time`. The step's records go to the journal as soon as they
+    /// are complete.
     ///
     /// # Errors
     /// A record cannot be written, or the experiment fails.
@@ -171,7 +171,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// The steps with a budget each: shares of `budget`, or of `each` per step. Large sizes, whose
+/// Gives each step a budget: a share of `budget`, or of `each` per step. Large sizes, whose
 /// rounds are long, get a larger share than small ones.
 pub(in crate::command) fn evenly(
     mut steps: Steps,

@@ -63,7 +63,7 @@ struct Extent {
     distributions: &'static [&'static str],
     heap: Duration,
     channel: Duration,
-    /// Sizes of messages between two processes, and those that are also measured with a busy
+    /// Sizes of messages between two processes, and the sizes that are also measured with a busy
     /// processor.
     channel_sizes: &'static [usize],
     channel_sizes_busy: &'static [usize],
@@ -112,8 +112,8 @@ const FULL: Extent = Extent {
 };
 
 /// How often transfers of a size are measured if the hypervisor disturbs them: the table of
-/// channels uses undisturbed ones. The plan has no time for repetitions, because a quiet machine
-/// needs none.
+/// channels uses undisturbed measurements. The plan has no time for repetitions, because a quiet
+/// machine needs none.
 const CHANNEL_TRIES: u32 = 2;
 
 /// Restarts of a flow through a guest, and the measured time of each: enough for a sentence, which
@@ -223,7 +223,7 @@ pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -
     ] {
         for &name in extent.distributions {
             for &level in levels {
-                // The page's first sentence is about this.
+                // The page's first sentence is about this distribution.
                 let untuned = is_tuned && name == SERVICE && level == Level::L1;
                 steps.push(Box::new(Drawn { level, untuned, ..drawn(function, name) }));
             }
@@ -245,7 +245,7 @@ pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -
 }
 
 /// Allocation on these heaps, of which the first is the baseline: growth in ByteDance's test, and
-/// blocks and their frees on one processor and on all.
+/// allocations with their frees on one processor and on all processors.
 fn heaps(quick: bool, resources: &Resources, heaps: &[Found], driver: &Program) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let step = |test: Test, block: Block, threads: usize| -> Box<dyn Experiment> {
@@ -338,12 +338,12 @@ fn is_chosen_from(subject: &Subject) -> bool {
 }
 
 /// Powers of two below the number of processors, evenly thinned out if there are many, and that
-/// number.
+/// number itself.
 fn thread_counts(processors: usize, quick: bool) -> Vec<usize> {
     if quick {
         return if processors > 1 { vec![1, processors] } else { vec![1] };
     }
-    /// The largest number of doublings that get a step each.
+    /// The largest number of doublings with a separate step.
     const COUNTS_MAX: usize = 4;
     let doublings: Vec<usize> =
         (0..usize::BITS).map(|bit| 1 << bit).take_while(|&count| count < processors).collect();
