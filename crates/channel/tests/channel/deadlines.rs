@@ -114,7 +114,7 @@ fn is_readable(file: BorrowedFd<'_>, time: Duration) -> bool {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Processor time of this thread, without that of other programs.
+/// Processor time of this thread, without the time of other programs.
 fn now() -> Duration {
     let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -237,7 +237,7 @@ fn pending_work_of_both_directions_is_readable() {
     let (mut one, mut other) = ends(&settings);
     one.send(&bytes).unwrap();
     other.send(&bytes).unwrap();
-    // Each end receives a part of its message per call, and neither loses its wake-up.
+    // Each end receives a part of its message per call, and neither end loses its wake-up.
     let (mut first, mut second) = (None, None);
     while first.is_none() || second.is_none() {
         if first.is_none() {

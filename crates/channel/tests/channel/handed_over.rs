@@ -225,7 +225,7 @@ fn receiver_refuses_memory_that_could_kill_it() {
 }
 
 /// The receiver seals memory that another process can write to, and keeps a private view of it.
-/// If it cannot be sealed, because a writable mapping exists, the receiver refuses it.
+/// If the memory cannot be sealed, because a writable mapping exists, the receiver refuses it.
 #[test]
 fn receiver_seals_or_refuses_memory_that_is_open_elsewhere() {
     let file = counted(2 * PAGE, SIZE);

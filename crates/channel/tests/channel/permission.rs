@@ -42,7 +42,8 @@ impl Asked {
     }
 }
 
-/// The role of a peer that records its calls. The other end is in the process that started it.
+/// The role of a peer that records its calls. The other end is in the process that started this
+/// process.
 pub(crate) fn send_by_name(path: &Path, mechanism: Mechanism) {
     let asked = Asked::begin();
     let peer = std::os::unix::process::parent_id() as i32;
@@ -160,8 +161,8 @@ fn under_yama_only_peer_can_read_and_only_during_transfer() {
         return;
     }
     if found.trim() != "1" {
-        // With 0 all processes may read, with 2 and 3 no process may. So naming a peer changes
-        // nothing.
+        // With `ptrace_scope` 0 all processes may read, with 2 and 3 no process may. So naming a
+        // peer changes nothing.
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -130,8 +130,8 @@ fn listen(calls: &[c_long]) -> Option<OwnedFd> {
     can_continue(&listener).then_some(listener)
 }
 
-/// Answers a call that does not exist. A kernel that can continue calls reports that it does not
-/// exist.
+/// Answers a call that does not exist. A kernel that can continue calls reports that the call
+/// does not exist.
 fn can_continue(listener: &OwnedFd) -> bool {
     let reply = Reply { flags: CONTINUE, ..Reply::default() };
     // SAFETY: a structure of the size that the number of the call says, which is only read.

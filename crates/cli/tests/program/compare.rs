@@ -168,14 +168,14 @@ fn report_makes_no_ratio_across_runs() {
         .map(|(name, records)| file(folder.path(), name, records).to_str().unwrap().to_owned());
     let page = run(&mut haul(&["report", &paths[0], &paths[1]])).expect(0).out;
     assert!(page.contains("contain no comparison"), "a sentence joins two runs");
-    // Within one run, the two are compared.
+    // Within one run, the two subjects are compared.
     let records = [alone("1", 1), alone("1", 0)].concat();
     let path = file(folder.path(), "c.jsonl", records);
     let page = run(&mut haul(&["report", path.to_str().unwrap()])).expect(0).out;
     assert!(page.contains("within 3% of the best"), "nothing was compared within one run");
 }
 
-/// Three runs on each side with small differences; `longer` scales haul's time in the new ones.
+/// Three runs on each side with small differences; `longer` scales haul's time in the new runs.
 fn three_of_each(folder: &Path, longer: f64) -> [Vec<String>; 2] {
     let side = |name: &str, longer: f64| -> Vec<String> {
         let runs = [0.997, 1.0, 1.004].into_iter().enumerate();

@@ -57,7 +57,8 @@ fn kernel_driver_passes_traffic_and_survives_restart_of_haul() {
     };
     assert!(value("files", "whole=") > 0 && value("files", "torn=") == 0, "{ran:#?}");
     assert!(value("restarted", "rx=") > 0, "{ran:#?}");
-    // All packets that were made while there was a link entered the ring, and all of those arrived.
+    // All packets that were made while there was a link entered the ring, and all packets in the
+    // ring arrived.
     let of = |name: &str| value("generator", name);
     let (sent, came) = (of("sent="), of("came="));
     assert!(came > 0 && of("made=") == sent + of("no_link=") + of("full="), "{ran:#?}");

@@ -100,7 +100,7 @@ fn requested_program_gets_requested_name_and_others_a_line() {
 }
 
 /// A shim, like those of pyenv and rustup: it starts many programs, and then executes the requested
-/// one.
+/// program.
 #[test]
 fn trace_of_a_shim_is_of_the_executed_program() {
     let folder = tempfile::tempdir().unwrap();

@@ -272,7 +272,7 @@ fn rates_are_packets_or_bits_of_the_line() {
     forward("gen:size=60,rate=1GB/s").expect(2);
 }
 
-/// The public model and the estimate differ, and each explains why.
+/// The public model and the estimate differ, and each output explains why.
 #[test]
 fn bandwidth_explains_difference_from_estimate() {
     let words = ["pcie", "bandwidth", "--model-nic", "dpdk", "--sizes", "64,1518"];

@@ -117,7 +117,7 @@ fn survey_renames_earlier_records() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     wait_for_lines(&folder.path().join("survey.jsonl.old"), 1);
-    // The machine and a record: a run without a record renames the earlier ones back.
+    // The machine and a record: a run without a record renames the earlier records back.
     wait_for_lines(&records, 2);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     finish(child);

@@ -7,7 +7,7 @@ use std::{env, fs};
 use crate::C_FLAGS;
 use crate::toolchain::{compilers, run};
 
-/// The head of the function that encloses a piece without one.
+/// The head of the function that encloses a piece without a function.
 const HEAD: &str = "void example(void *target, const void *source, size_t n);\n\
                      void example(void *target, const void *source, size_t n)\n{\n\
                      (void)target; (void)source; (void)n;\n";

@@ -17,8 +17,8 @@ use crate::{ask, futex, lifecycle};
 /// short enough that a page is ready for a thread that allocates 2 MiB in that time.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// While the program allocates from DPDK, this thread returns memory without a request, but holds
-/// DPDK's lock for at most the time divided by this number.
+/// While the program allocates from DPDK, this thread may hold DPDK's lock for at most the time
+/// divided by this number, to return memory without a request.
 const LOCK_SHARE: u32 = 100;
 
 /// The thread's name. The kernel keeps at most 15 characters.

@@ -1,5 +1,5 @@
 //! Functions outside rte_malloc's family that the drop-in interposes: those that show when DPDK's
-//! memory is mapped and unmapped, and those that allocate much of it.
+//! memory is mapped and unmapped, and those that allocate much memory.
 
 use core::ffi::{c_char, c_int, c_uint};
 use core::ptr::null;

@@ -270,7 +270,7 @@ impl File {
 }
 
 /// Moves the file to a descriptor above the standard streams. If a program has closed a standard
-/// stream, another of its threads may write to that descriptor meanwhile.
+/// stream, another thread of the program may write to that descriptor meanwhile.
 fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
     const FIRST_NUMBER: i32 = 3;
     match file.as_raw_fd() < FIRST_NUMBER {

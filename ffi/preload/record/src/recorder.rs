@@ -30,7 +30,7 @@ const LIMIT_BYTES: u64 = 4 << 30;
 struct State {
     phase: AtomicU32,
     file: File,
-    /// A hash of each name; the tag is its index plus 1.
+    /// A hash of each name; the tag of a name is its index plus 1.
     names: [AtomicU64; NAMES_MAX],
     threads: [Thread; THREADS_MAX],
 }
@@ -176,7 +176,7 @@ impl Recorder {
     }
 }
 
-/// Begins the trace of this process. A forked child does so in its first call.
+/// Begins the trace of this process. A forked child begins its trace in its first call.
 #[cold]
 fn begin(state: &State, phase: u32) -> bool {
     let (order, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
@@ -267,7 +267,7 @@ fn free_places_of_the_dead(state: &State) {
     unsafe { errno.write(before) };
 }
 
-/// Releases the slot of a thread that ends. The next owner continues in its block.
+/// Releases the slot of a thread that ends. The next owner continues in the slot's block.
 unsafe extern "C" fn leave(value: *mut c_void) {
     let value = value.addr() as u64;
     // SAFETY: as in `current`.
@@ -402,7 +402,7 @@ fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
     Ok(())
 }
 
-/// Stores the name, made absolute. Returns `None` if the name is invalid or too long.
+/// Stores the name as an absolute path. Returns `None` if the name is invalid or too long.
 fn set_base(name: &[u8]) -> Option<()> {
     /// The longest name in bytes. The file's name also contains the process ID for each `%p` or
     /// at its end, and the number of the attempt.

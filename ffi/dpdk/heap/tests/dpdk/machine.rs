@@ -32,7 +32,7 @@ pub(crate) fn is_here(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The machine's memory for DPDK while one test has it.
+/// The machine's memory for DPDK while one test uses it.
 pub(crate) struct Machine {
     /// The mount point of the huge pages; `None` without huge pages.
     pub(crate) huge_folder: Option<PathBuf>,
@@ -147,7 +147,7 @@ fn read(path: &str) -> Option<u64> {
 
 fn folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("huge");
-    // A mount that a killed run left would hide the new one.
+    // A mount that a killed run left would hide the new mount.
     let _ = Command::new("umount").arg(&folder).stderr(std::process::Stdio::null()).status();
     fs::create_dir_all(&folder).ok()?;
     Some(folder)

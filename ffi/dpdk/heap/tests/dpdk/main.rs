@@ -111,8 +111,8 @@ fn program_with_locked_memory_needs_as_much_as_without_drop_in() {
         testpmd.args(machine.options("0-1")).args(["--vdev=net_null0", "--vdev=net_null1"]);
         Cost::of(testpmd.args(["--", "-i", "--total-num-mbufs=8192"]), "quit\n")
     };
-    // The two variants are interleaved, and the best of each counts, because other work of the
-    // machine can only make a variant slower.
+    // The two variants are interleaved, and the best run of each counts, because other work of
+    // the machine can only make a variant slower.
     let rounds: Vec<_> = (0..5).map(|_| [Preload::No, Preload::Yes].map(measure)).collect();
     let least = |side: usize, of: fn(&Cost) -> f64| {
         rounds.iter().map(|round| of(&round[side])).fold(f64::INFINITY, f64::min)
@@ -349,8 +349,8 @@ fn full_heap_refuses_quickly() {
     assert!(is_success && text.contains(SERVES), "{text}");
     let (blocks, again) = (figure(&text, "blocks"), figure(&text, "again"));
     assert!(blocks > 500_000.0 && again > 0.9 * blocks, "{text}");
-    // The usual time is 0.8 s. When a full heap searched all of its slots at each request, it was
-    // 30 s or more.
+    // The usual time is 0.8 s. When a full heap searched all of its slots at each request, the
+    // time was 30 s or more.
     assert!(figure(&text, "used") < 10.0, "{text}");
 }
 
@@ -391,7 +391,7 @@ fn processes_free_blocks_of_each_other() {
 }
 
 /// The largest number of blocks that DPDK itself allocates or frees when its processes start and
-/// end. The 2000 exchanged blocks exceed it.
+/// end. The 2000 exchanged blocks exceed this number.
 const OWN_BLOCKS: u32 = 8;
 
 /// The number in "done 517".

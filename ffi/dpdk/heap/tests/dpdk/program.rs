@@ -183,8 +183,8 @@ pub(crate) fn finish(mut child: Child) -> Outcome {
     Outcome { is_success, text }
 }
 
-/// Waits for a program. Returns whether it succeeds in time, and kills it if it does not end in
-/// time.
+/// Waits for a program. Returns whether the program succeeds in time, and kills it if it does not
+/// end in time.
 pub(crate) fn wait(child: &mut Child) -> bool {
     let mut patience = Patience::new();
     while patience.is_left() {
@@ -226,7 +226,7 @@ impl Dialogue {
         Self { child, input, lines }
     }
 
-    /// The next line, or the error if there is none in time.
+    /// The next line, or the error if no line arrives in time.
     pub(crate) fn line(&mut self) -> String {
         let mut patience = Patience::new();
         loop {
