@@ -275,7 +275,7 @@ typedef enum haul_channel_mechanism {
      */
     HAUL_CHANNEL_AUTO = 0,
     /**
-     * A small message is inside its descriptor.
+     * The bytes of a small message follow its header.
      */
     HAUL_CHANNEL_INLINE = 1,
     /**

@@ -12,7 +12,7 @@ use crate::status::haul_status;
 pub enum haul_channel_mechanism {
     /// haul chooses.
     HAUL_CHANNEL_AUTO = 0,
-    /// A small message is inside its descriptor.
+    /// The bytes of a small message follow its header.
     HAUL_CHANNEL_INLINE = 1,
     /// Both ends copy chunks that stay in the cache, at the same time.
     HAUL_CHANNEL_RING = 2,

@@ -33,7 +33,7 @@ pub(crate) const CALLS_TO_CHECK: u64 = 3;
 /// Number of system calls to copy a piece out: map, unmap.
 const CALLS_TO_COPY_SOME: u64 = 2;
 
-/// Hands over the memory of a message, before the header.
+/// Hands over the memory of a message, before the header is published.
 ///
 /// # Errors
 /// The kernel's error. A full socket is an error too, because polling would not signal that it

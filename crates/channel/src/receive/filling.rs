@@ -136,8 +136,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Checks that the peer lives. If it does not, bytes that were read through its process ID
-    /// may have come from another process.
+    /// Checks that the peer lives. If the peer does not live, bytes that were read through its
+    /// process ID may have come from another process.
     fn check_still_the_peer(&mut self, length: usize) -> Result<(), Error> {
         let mechanism = self.pending.as_ref().map(|pending| pending.account.mechanism);
         if mechanism.is_some_and(Mechanism::reads_the_peer) && self.lane.is_peer_gone(true) {

@@ -19,7 +19,7 @@ pub(crate) const CHUNKS: u64 = 4;
 pub(crate) const CHUNKS_ALL: u64 = 7;
 /// Largest chunk. Four chunks are 1 MiB; servers of 2021 to 2025 have an L2 of 1 to 2 MiB.
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 << 10;
-/// Smallest chunk: the piece of a small message is no larger.
+/// Smallest chunk: a small message's piece is not larger.
 pub(crate) const CHUNK_BYTES_MIN: usize = 16 << 10;
 /// The unit in which the ring is counted: a page, the smallest size whose copy bypasses the
 /// caches.

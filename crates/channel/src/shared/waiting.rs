@@ -137,7 +137,7 @@ mod tests {
     fn end_on_processor_of_other_yields_and_does_not_poll() {
         on_one_processor(|| {
             let (mut one, mut other) = ends();
-            // The sending half also publishes its processor for the half that is waited for.
+            // This call publishes the other end's processor for both directions.
             other.receiver.inbox.lane.update_same_cpu();
             let lane = &mut one.receiver.inbox.lane;
             assert!(lane.update_same_cpu(), "the other half of the channel did not publish it");

@@ -263,8 +263,8 @@ fn sealed_memory_arrives_without_a_copy() {
     }
 }
 
-/// With any announced range, every byte is either the sent or the written one, and belongs to the
-/// receiver alone.
+/// With any announced range, every byte is either the sent byte or the written byte, and belongs
+/// to the receiver alone.
 #[test]
 fn announced_range_is_copied_once_without_change() {
     const HUGE: usize = 2 << 20;

@@ -192,7 +192,7 @@ fn counted(bytes: usize, seals: SealFlags) -> OwnedFd {
     file.into()
 }
 
-/// The victim's result for this memory as a message of two pages.
+/// The victim's result if the liar offers this memory as a message of two pages.
 fn offered(file: &OwnedFd) -> Result<Buffer, Error> {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     let mut packet = [1; 9];

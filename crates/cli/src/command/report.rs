@@ -14,8 +14,8 @@ use crate::error::{Error, InputError};
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
-/// Longest record file or standard input that is read, in bytes: some hundred surveys. A page
-/// needs all records in memory, where they need several times their length.
+/// Longest record file or standard input that is read, in bytes: the size of some hundred
+/// surveys. A page needs all records in memory, where they need several times their length.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// First bytes of a gzip file (RFC 1952, section 2.3.1).

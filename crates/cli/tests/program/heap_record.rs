@@ -58,7 +58,7 @@ fn record_keeps_programs_output_and_exit_code() {
     // An existing file is never overwritten; the error comes before the program runs.
     let again = run(&mut record(folder.path(), &sort)).expect(2).says(&["it exists", "-o"]);
     assert_eq!(again.out, "");
-    // Without -o, the program names the trace, and the next recording finds a free name.
+    // Without -o, the trace gets the program's name, and the next recording finds a free name.
     for name in ["sort.trace", "sort-2.trace"] {
         let _ = fs::remove_file(folder.path().join("sort.trace"));
         fs::write(folder.path().join("sort.trace"), "").unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::{Ran, away, haul, run};
 
-/// The program under a limit, in its own folder.
+/// Runs the program under a limit, in a separate folder.
 fn under(limit: &str, arguments: &str) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");

@@ -186,7 +186,7 @@ impl Directory {
         let Some(index) = self.extents.iter().position(is_taken) else {
             return false;
         };
-        // The end is raised before the slot is written, so that every visible extent lies before
+        // `end` is raised before the slot is written, so that every visible extent lies before
         // the end.
         self.end.fetch_max(index as u64 + 1, Ordering::Relaxed);
         let slot = &self.extents[index];

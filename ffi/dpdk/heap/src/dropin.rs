@@ -179,7 +179,8 @@ impl Dropin {
         self.look_up("rte_free", pointer, |owner| unsafe { owner.heap.free(pointer) })
     }
 
-    /// The block that begins at `pointer`. A misuse is reported for the function `caller`.
+    /// The block that begins at `pointer`. A misuse is reported with the name of the function
+    /// `caller`.
     pub(crate) fn find(&self, caller: &str, pointer: NonNull<u8>) -> Lookup<Owned<'_>> {
         self.look_up(caller, pointer, |owner| {
             // SAFETY: the call reads the block only in debug mode, and the heap is not in this
@@ -393,7 +394,7 @@ impl Owned<'_> {
         self.pointer
     }
 
-    /// Whether the block is on the socket of a request for `socket`.
+    /// Whether the block is on the socket that a request for `socket` names.
     pub(crate) fn is_on(&self, dropin: &Dropin, socket: c_int) -> bool {
         let own = self.owner.range.socket;
         socket == SOCKET_ANY || socket == own || (!dropin.has_sockets && socket < SOCKETS_EXTERNAL)

@@ -259,8 +259,8 @@ unsafe impl Extents for SocketExtents {
     }
 
     fn give_back(&self, start: NonNull<u8>, bytes: usize) -> bool {
-        // The housekeeper, or the first thread that needs it, returns the whole extent to DPDK
-        // later.
+        // The housekeeper, or the first thread that needs the memory, returns the whole extent to
+        // DPDK later.
         self.directory.mark_idle(start.addr().get(), bytes / PAGE).is_ok()
     }
 

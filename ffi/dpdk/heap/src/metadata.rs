@@ -152,7 +152,8 @@ pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
     // The real path is needed, because /var/run is a link.
     let folder = std::fs::canonicalize(OsStr::from_bytes(text.to_bytes())).ok()?;
     // The directory may belong to another application, and opening DPDK's files would drop DPDK's
-    // locks. The maps of this process show the file without these problems.
+    // locks. The memory maps of this process also name the file, and reading them has neither
+    // problem.
     let maps = std::fs::read("/proc/self/maps").ok()?;
     let wanted = folder.join("config");
     maps.split(|&byte| byte == b'\n')

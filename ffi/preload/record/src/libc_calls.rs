@@ -1,5 +1,5 @@
-//! `malloc` and related functions, under libc's names. Each calls the real function and records the
-//! call.
+//! `malloc` and related functions, under libc's names. Each of these functions calls the real
+//! function and records the call.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};

@@ -40,8 +40,8 @@ const MESSAGE_BYTES: usize = 1 << 20;
 /// Interval at which a wait polls for Ctrl-C, or for a message of the other end.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The error for a failure or a close of the other end, after `done` bytes of the stream. Even an
-/// orderly close is too early, because the final message must come before it.
+/// The error if the other end fails or closes, after `done` bytes of the stream. Even an orderly
+/// close is too early, because the final message must come before it.
 fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> Error {
     move |error| match error {
         haul::channel::Error::Closed => TransferError::Ended { attempt, done: Bytes(done) }.into(),

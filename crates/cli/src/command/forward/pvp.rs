@@ -34,7 +34,8 @@ const SIZE_OF_PEER_MAX: u64 = 1514;
 const SIZE_MIN: u64 = 60;
 const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
 
-/// The largest library that is searched for a memcpy, in bytes: some hundred times glibc's.
+/// The largest library that is searched for a memcpy, in bytes: some hundred times the size of
+/// glibc's.
 const LIBRARY_BYTES_MAX: u64 = 256 << 20;
 
 /// Huge pages that DPDK's two sides need, with a margin.

@@ -138,7 +138,7 @@ fn event_bytes(file: &mut File, header: &Header) -> u64 {
 /// Whether a trace is useful: a short one may hold only the frees of blocks that a parent had
 /// allocated.
 fn has_operations(path: &Path, event_bytes: u64) -> bool {
-    /// More bytes than this hold some thousand calls.
+    /// A trace with more bytes than this contains some thousand calls.
     const SHORT_BYTES: u64 = 64 << 10;
     let is_empty =
         || matches!(Trace::read(path, usize::MAX, Part::All), Err(Error::EmptyTrace { .. }));

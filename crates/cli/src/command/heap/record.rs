@@ -48,7 +48,7 @@ struct Ended {
     status: ExitStatus,
     /// The name that the process had at its end.
     comm: String,
-    /// The executable that it ran last, if it was seen.
+    /// The executable that the process ran last, if haul saw it.
     file: Option<PathBuf>,
     /// Numbers of the recorder's reports: see `tree` there.
     reported: Vec<u32>,
@@ -227,7 +227,7 @@ impl Ended {
     }
 }
 
-/// The largest program that is searched, in bytes: several times a browser.
+/// The largest program that is searched, in bytes: several times the size of a browser.
 const PROGRAM_BYTES_MAX: u64 = 1 << 30;
 
 /// Allocators that programs link in, and a text that only a program with the allocator contains.

@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::stop::STOP;
 use crate::terminal;
 
-/// A command that needs more than its budget and this time says so first.
+/// A command says so first if it needs longer than its budget plus this time.
 const OVERRUN: Duration = Duration::from_secs(2);
 
 /// The experiments of a command, in order.
