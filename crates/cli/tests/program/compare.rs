@@ -208,7 +208,7 @@ fn three_runs_per_side_detect_five_percent() {
     let same = three_of_each(folder.path(), 1.0);
     let ran = compare_runs(&same, &["--fail-on", "changed,cannot-tell"]).expect(0);
     assert!(ran.out.contains("0 of 3 figures became slower, 0 faster; 3 stayed."), "{ran:#?}");
-    // One run on one side and three on the other: the three give the spread.
+    // One run on one side and three on the other side: the three runs give the spread.
     run(haul(&["compare", "--old", &sides[0][0], "--new"]).args(&sides[1])).expect(0);
     // The two ways to name files cannot be mixed, and one side alone is an error.
     run(haul(&["compare", &sides[0][0], "--new"]).args(&sides[1])).expect(2);

@@ -33,7 +33,8 @@ fn pieces() -> Vec<(String, String)> {
     pieces
 }
 
-/// Turns a piece into a file that can be compiled. A piece without `main` becomes the body of a function.
+/// Turns a piece into a file that can be compiled. A piece without `main` becomes the body of a
+/// function.
 fn whole(piece: &str) -> String {
     if piece.contains("main(") {
         return piece.to_owned();

@@ -238,8 +238,8 @@ impl Dropin {
     }
 
     /// Returns all memory to DPDK when DPDK ends, live blocks included. The program must not use
-    /// them after that, and DPDK removes only the files of free huge pages. Does nothing if a
-    /// secondary process may use the memory. No thread may call a heap afterwards.
+    /// the blocks after that, and DPDK removes only the files of free huge pages. Does nothing if
+    /// a secondary process may use the memory. No thread may call a heap afterwards.
     pub(crate) fn return_all(&self) {
         // A child of fork shares DPDK's memory with its parent, whose heaps are in it.
         let is_own = self.directory.primary() == std::process::id();

@@ -54,7 +54,7 @@ pub(crate) struct File {
     /// The start of the recording, from which times count: `CLOCK_MONOTONIC`, in nanoseconds.
     clock_ns: AtomicU64,
     /// The blocks that were mapped in advance for a process that filters its system calls, and
-    /// the number of their bytes that are used.
+    /// how many of their bytes are used.
     reserve: AtomicPtr<u8>,
     reserve_bytes: AtomicU64,
     reserve_used: AtomicU64,

@@ -311,8 +311,8 @@ impl Done {
         Self { snapshot, seconds, made, late_ns, order }
     }
 
-    /// Packets that were made (without a generator here: sent, by their numbers) and did not
-    /// arrive.
+    /// Packets that were made but did not arrive. Without a generator here, the packets' numbers
+    /// show how many were sent.
     fn lost(&self) -> Option<u64> {
         let (order, _) = self.order.as_ref().filter(|(order, _)| order.expected > 0)?;
         Some(self.made.unwrap_or(order.expected).saturating_sub(order.unique))

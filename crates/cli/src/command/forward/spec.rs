@@ -58,7 +58,8 @@ pub(super) enum Sizes {
 }
 
 impl Sizes {
-    /// The packets of these sizes, which relate bits of the line to a number of packets.
+    /// The packets of these sizes, with which a rate in bits of the line becomes a number of
+    /// packets.
     fn packets(&self) -> Result<Packets, PcieError> {
         let of = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         match self {

@@ -1,4 +1,4 @@
-//! A user's programs, and faults of some.
+//! A user's programs, some of them faulty.
 
 use std::fs;
 use std::io::Read;

@@ -66,7 +66,8 @@ fn quick_plan_has_room_with_large_cache() {
     assert!(room >= Duration::from_secs(3), "{room:?} is left of {:?}: {time:?}", limit(true));
 }
 
-/// Even if every step needs half as much time again in addition to its rounds, none is left out.
+/// Even if every step needs half as much time again in addition to its rounds, no step is left
+/// out.
 #[test]
 fn schedule_leaves_out_no_step_if_all_overrun() {
     for quick in [true, false] {
