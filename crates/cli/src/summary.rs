@@ -305,7 +305,7 @@ mod tests {
         let expected = "a: haul takes 3.0 times the time of tcmalloc, 1.50 that of libc.";
         let or_reversed = "a: haul takes 1.50 times the time of libc, 3.0 that of tcmalloc.";
         assert!([expected, or_reversed].contains(&slower.sentences()[0].as_str()));
-        // Without haul, the fastest is the subject.
+        // Without haul, the fastest subject is compared.
         let others = of(&[("a", "pipe", 2.0), ("a", "unix", 1.0)]);
         assert_eq!(others.sentences(), ["a: unix is 2.0 times as fast as pipe."]);
         assert!(of(&[("a", "haul", 1.0)]).sentences().is_empty());

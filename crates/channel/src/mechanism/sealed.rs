@@ -8,8 +8,9 @@
 //! producer that builds the message once, in place.
 //!
 //! If both ends trust each other and no other process reaches the memory ([`exclusive`]), the
-//! sender hands it over unsealed. The receiver maps it shared, with its huge pages, and writes
-//! copy no page. A seal would also prove that no pages are pinned, but a seal cannot be removed.
+//! sender hands it over unsealed. The receiver maps the memory shared, with its huge pages, and
+//! writes copy no page. A seal would also prove that no pages are pinned, but a seal cannot be
+//! removed.
 //!
 //! The first write to a page of a view costs a fault and a copy of 4 KiB, huge page or not: 2.5
 //! to 3.2 us on Zen 4 under KVM. Writing to one page in ten costs 0.6 to 0.9 times as much as a

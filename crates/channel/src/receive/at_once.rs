@@ -33,8 +33,8 @@ impl Inbox {
         if self.consumed.next() < self.published && bytes <= FETCH_NEXT_BYTES_MAX {
             region.fetch(self.lane.slot(self.consumed.next()), bytes, Fetch::ToRead);
         }
-        // Read once. If the header is not the usual one, the slow path reads it again and reports
-        // errors.
+        // Read once. If the header is not the usual header, the slow path reads it again and
+        // reports errors.
         let header = self.lane.header(self.consumed);
         let length = usize::try_from(header.length).ok()?;
         let is_usual = header.message == self.consumed.index()

@@ -201,8 +201,8 @@ impl Receiver {
         }
     }
 
-    /// Frees the memory of a message that did not arrive. If the peer may still write to it, the
-    /// memory is leaked; that happens once, because the channel has ended.
+    /// Frees the memory of a message that did not arrive. If the peer may still write to the
+    /// memory, haul leaks the memory; that happens once, because the channel has ended.
     fn let_go(&self, building: Buffer) {
         if self.can_peer_write {
             std::mem::forget(building);

@@ -2,8 +2,8 @@
 //! ends on one processor alternate, and an end that polls keeps the other end from running.
 //!
 //! The number of running threads does not show whether the ends share a processor. With one of
-//! two processors busy, the ends may share the free one, or each end may use one of the two. The
-//! kernel migrates the ends between these cases within milliseconds, without notice.
+//! two processors busy, the ends may share the free processor, or each end may use one of the
+//! two. The kernel migrates the ends between these cases within milliseconds, without notice.
 
 /// The processor that an end's thread runs on, as published. A peer's value is a hint: a false
 /// value can only make the transfer slower.

@@ -44,8 +44,8 @@ pub(crate) fn piece_bytes(length: u64, chunk_bytes: usize, pace: Pace) -> usize 
 /// determines how the message uses the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// A small part of the ring is better than all of it (see `window`), and it suffices, because
-    /// the sender has not slept for a while: the receiver keeps up.
+    /// A small part of the ring is better than all of it (see `window`), and the small part
+    /// suffices, because the sender has not slept for a while: the receiver keeps up.
     pub(crate) is_small: bool,
     /// The receiver still empties earlier messages.
     pub(crate) is_behind: bool,

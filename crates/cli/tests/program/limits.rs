@@ -34,7 +34,8 @@ fn lack_of_descriptors_is_an_error_that_names_the_limit() {
 
 #[test]
 fn lack_of_memory_is_an_error_that_names_the_limit() {
-    // The tuner's need depends on the last-level cache: this is less than it needs on any machine.
+    // The tuner's need depends on the last-level cache: this limit is less than it needs on any
+    // machine.
     under("-v 60000", "copy tune --budget 0.1").expect(1).says(&["ulimit -v"]);
 }
 

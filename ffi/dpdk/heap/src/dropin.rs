@@ -405,7 +405,7 @@ impl Owned<'_> {
     ///
     /// # Safety
     ///
-    /// If a new pointer is returned, no thread uses the old one afterwards.
+    /// If a new pointer is returned, no thread uses the old pointer afterwards.
     pub(crate) unsafe fn resize(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if align > PAGE {
             return None;

@@ -1,7 +1,7 @@
 //! The functions of rte_malloc's family that programs call. Each function asks the heaps first,
 //! and DPDK if no heap serves the call.
 //!
-//! DPDK calls some of these functions itself, through the loader's table. If it would then look
+//! DPDK calls some of these functions itself, through the loader's table. If DPDK would then look
 //! for its own header before a heap's block, [`Inside`] prevents a heap from serving the call.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};

@@ -13,8 +13,8 @@
 //!
 //! A block is 16 words in 16 lanes. With `a += word; b += a` for each of m blocks, b is the sum of
 //! word * (m - block), from which the weights follow: two additions per word, no multiplication.
-//! The values that are added are those that were loaded for the copy: if a peer changes bytes
-//! meanwhile, the sum matches the bytes that are kept.
+//! The values that are added are the values that were loaded for the copy: if a peer changes
+//! bytes meanwhile, the sum matches the bytes that are kept.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

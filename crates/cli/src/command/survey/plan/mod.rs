@@ -2,7 +2,7 @@
 //!
 //! Every step has a time for its rounds and reports its further time ([`Experiment::overhead`]).
 //! Tests check the sums on small and large machines: a quick survey plans at most 25 s of its
-//! promised 30 s, a full one at most 225 s of 4 minutes. If a step overruns, the rounds of the
+//! promised 30 s, a full survey at most 225 s of 4 minutes. If a step overruns, the rounds of the
 //! other steps are shortened (`schedule`), so that no step is left out.
 
 #[cfg(test)]
