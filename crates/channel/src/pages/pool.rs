@@ -268,8 +268,8 @@ impl Pools {
         Ok(lease.expect("a new pool has room for its first message"))
     }
 
-    /// Drops large pools without a lease that were not used for `messages_max` messages. At most
-    /// one large pool without a lease is kept.
+    /// Drops large pools that have no lease and were not used for `messages_max` messages. At
+    /// most one large pool without a lease is kept.
     fn drop_spare(&mut self, messages_max: u64) {
         let spare = |pool: &Option<Arc<Pool>>| pool.as_ref().is_some_and(|pool| pool.is_spare());
         let spare_used = |pool: &Arc<Pool>| pool.is_spare().then(|| pool.space().used);

@@ -83,8 +83,8 @@ impl<'a> Sending<'a> {
     }
 
     /// Waits until the message is complete, for `time` at most. Returns whether it is complete.
-    /// If not, the transfer continues with a later call of `wait`, [`advance`](Self::advance) or
-    /// [`finish`](Self::finish).
+    /// If the message is not complete, the transfer continues with a later call of `wait`,
+    /// [`advance`](Self::advance) or [`finish`](Self::finish).
     ///
     /// # Errors
     /// The errors of [`send`](crate::Sender::send). The caller must check the deadline.

@@ -1,5 +1,5 @@
 //! Atomic words that two processes share, as the protocols use them: the standard library's, or
-//! loom's in `interleavings`. The memory orders are written once, for both.
+//! loom's in `interleavings`. The memory orders are written once, for both kinds of words.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -32,7 +32,7 @@ pub(crate) trait Flags {
     /// Clears bits, without an order.
     fn clear(&self, bits: u32);
 
-    /// Adds one, and publishes everything written before.
+    /// Adds 1, and publishes everything written before.
     fn count_up(&self);
 
     /// A sequentially consistent fence.

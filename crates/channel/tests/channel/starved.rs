@@ -71,7 +71,7 @@ fn receiver_without_descriptors_reports_limit() {
     peer.ended_well();
 }
 
-/// Limits the bytes that this process may map in addition.
+/// Limits the bytes that this process may map in addition to those that are mapped now.
 fn limit_memory(more: u64) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();

@@ -217,13 +217,14 @@ pub(crate) struct Report {
 /// Shows which figures became faster or slower between two files of records.
 ///
 /// Compares earlier runs with later ones, such as surveys before and after an update, and also
-/// shows for which figures the runs cannot tell.
+/// shows where the runs cannot tell whether a figure changed.
 ///
 /// Two runs of one program differ by up to a quarter and sometimes more. Three runs on each side
 /// show by how much; the chance of a false alarm among all figures is then 5%. With one run on each
 /// side, all of haul's figures of a part are judged together, and a single figure only if it
 /// doubled. Every figure is a ratio to the baseline of its own run, so a machine that is slower
-/// today is not a change. The exit code is 0 whatever changed, unless --fail-on is given.
+/// today does not count as a change. The exit code is 0 whatever changed, unless --fail-on is
+/// given.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul compare before/survey.jsonl after/survey.jsonl --out-file changes.html\n  \

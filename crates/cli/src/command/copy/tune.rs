@@ -214,9 +214,9 @@ pub(in crate::command) fn what_next(path: &Path, is_tuned: bool, has_channels: b
     format!("{what}: export HAUL_TUNING={path}, or copy that file to ~/.config/haul/haul.toml.")
 }
 
-/// The results of the checks for the parts that are kept, and the bad offsets that string
-/// instructions passed. A part that was not kept is not in the file, because its records do not
-/// support it.
+/// The results of the checks for the parts that are kept. For copies, also each size's result at
+/// the bad offset where string instructions were best. A part that was not kept is not in the
+/// file, because its records do not support it.
 fn evidence<'a>(all: impl Iterator<Item = &'a Record>, kept: &[Part], file: &str) -> Vec<Evidence> {
     let records: Vec<&Record> = all
         .filter(|record| record.experiment == name::COPY_TUNE)

@@ -196,7 +196,7 @@ impl One {
         self.subject.workload.rate.packets_per_s()
     }
 
-    /// Whether the rate fits, the rate at which the link is full, and the consequence.
+    /// Whether the rate fits, the rate at which the link is full, and what would raise that rate.
     fn fit(&self, limit: &Limit) -> String {
         let Subject { nic, link, workload, .. } = &self.subject;
         let asked = count(self.rate());

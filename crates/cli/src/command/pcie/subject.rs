@@ -91,7 +91,7 @@ impl Built {
 }
 
 impl Subject {
-    /// Checks a subject, with `sizes` instead of the named ones if there are any.
+    /// Checks a subject; `sizes`, if there are any, replace the sizes of the command line.
     ///
     /// # Errors
     /// A value is missing, or a link, a size, a mode or a threshold cannot exist.
