@@ -185,8 +185,8 @@ fn turn_in(folder: &Path) -> Option<File> {
 /// Locks the records of an earlier run, if there are any, so that no running process still writes
 /// them. The lock ends when the file is closed or the process ends.
 fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
-    // Checked first, because opening a FIFO waits. If the path is not a file or cannot be read, the
-    // function that renames it reports the error.
+    // Checked first, because opening a FIFO waits. If the path is not a file or cannot be read,
+    // the function that renames it reports the error.
     let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
     // The file is also opened for writing if that is allowed, because NFS locks only files that
     // are open for writing.
