@@ -25,7 +25,7 @@
 //!    alignment. Here 4096, whose blocks pack 16 to a slice of 64 KiB without a gap.
 //! 2. It looks up the thread's cache in its directory. There is none, so the call continues on the
 //!    slow path: `local` gives the thread a number, and `cache` claims a cache record for it with
-//!    one swap of its word.
+//!    one compare-and-swap of its word.
 //! 3. The bin of the class is empty, so `cache` searches for slots: in the span of the previous
 //!    ones, else in a span with free slots, found by a bitmap. It finds none and builds a span.
 //! 4. `memory` finds the lowest page of 2 MiB with a free slice. No page was used before, so it
