@@ -172,8 +172,8 @@ pub(crate) struct Layout {
     pub(crate) nodes: usize,
     /// Page words, `u64` each.
     pub(crate) pages: usize,
-    /// The time when each page was first seen free or last used, `u32` each: a hint for the
-    /// upkeep, which gives idle pages back.
+    /// The time at which the upkeep first saw each page free, and a generation that changes when
+    /// the page is used, in one `u32` each: a hint for giving idle pages back.
     pub(crate) page_times: usize,
     /// The free slices of each page, `u64` each: see [`crate::protocol::runs`].
     pub(crate) page_runs: usize,
