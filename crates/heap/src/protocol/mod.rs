@@ -11,9 +11,9 @@
 //! - `runs`: runs of free slices;
 //! - `slice`: transitions of slices;
 //! - `page`: transitions of pages;
-//! - `slot`: transitions of the slots of a span;
+//! - `slot`: transitions of slots in a span;
 //! - `count`: the count of a span's free slots;
-//! - `span`: how a span is taken apart;
+//! - `span`: takes a span apart;
 //! - `record`: transitions of the records of processes and caches;
 //! - `versioned`: words that a signal handler reads as one value.
 
