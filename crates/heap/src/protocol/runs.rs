@@ -436,8 +436,8 @@ impl Search<'_> {
         found
     }
 
-    /// Searches the runs of a page that begins at `start`. The first run extends the free slices
-    /// before the page.
+    /// Searches the runs of a page that begins at `start`. The page's first run continues the
+    /// free slices directly before the page.
     fn search_page(&mut self, start: usize, free: Free, mask: u32) -> Option<usize> {
         let width = self.runs.page_slices;
         let found = self.fit(start.saturating_sub(self.before), self.before + free.start());
@@ -445,7 +445,7 @@ impl Search<'_> {
             return found;
         }
         let mut at = mask.trailing_ones();
-        // A slice that is not free follows each run.
+        // After each run there is a slice that is not free.
         while let Some(rest) = mask.checked_shr(at).filter(|rest| *rest != 0) {
             at += rest.trailing_zeros();
             let length = (mask >> at).trailing_ones();
@@ -463,22 +463,23 @@ impl Search<'_> {
         None
     }
 
-    /// Passes a page or group. Records the free slices at its end, which a later run may extend.
-    /// So a corrupt count is found, and corrected, at the page where the run begins.
+    /// Moves past a page or group, and remembers the free slices at its end, which the next page
+    /// may continue. So the search finds and corrects a corrupt count at the page where the run
+    /// begins.
     #[inline]
     fn pass(&mut self, free: Free, width: usize) {
         let end = free.end().min(width);
         self.before = if free.start() >= width { self.before + width } else { end };
     }
 
-    /// The start of the first wanted slices in a free run.
+    /// The first position in a free run for the wanted slices; `None` if they do not fit.
     #[inline]
     fn fit(&self, start: usize, length: usize) -> Option<usize> {
         let Wanted { count, align, .. } = *self.wanted;
         if length < count {
             return None;
         }
-        // A division would take as long as the rest of the iteration.
+        // A mask is used, because a division would take as long as the rest of the iteration.
         let at = ((self.runs.first + start + align - 1) & !(align - 1)) - self.runs.first;
         (at + count <= start + length).then_some(at)
     }
@@ -491,7 +492,7 @@ mod tests {
 
     const PAGE: usize = 32;
 
-    /// The pages of a node, with a mask of the free slices of each, and their words.
+    /// A node: for each page a mask of its free slices, and the words of its pages and groups.
     struct Node {
         masks: Vec<u32>,
         pages: Vec<AtomicU64>,
@@ -522,7 +523,7 @@ mod tests {
             self.runs().find(&wanted)
         }
 
-        /// The expected result, from reading each slice.
+        /// The expected result, from a search that reads each slice.
         fn expected(&self, count: usize, align: usize, from: usize) -> Option<usize> {
             let is_free = |slice: usize| self.masks[slice / PAGE] >> (slice % PAGE) & 1 == 1;
             let mut run = 0;
@@ -544,7 +545,7 @@ mod tests {
         *seed
     }
 
-    /// Masks with free runs of many lengths.
+    /// Masks that contain free runs of many lengths.
     fn masks(pages: usize, seed: &mut u64) -> Vec<u32> {
         let mask = |_| match random(seed) % 5 {
             0 => 0,
@@ -589,7 +590,7 @@ mod tests {
     #[test]
     fn misled_search_corrects_the_hints() {
         let mut node = Node::new(std::vec![!0; 100], 0);
-        // Claimed without a record, like any claim of a thread.
+        // Claims slices without recording this, like a thread.
         node.masks[..90].fill(0);
         let mut steps = 0;
         while let Some(at) = node.find(20, 1, 0, 1).filter(|at| *at < 90 * PAGE) {
@@ -604,8 +605,8 @@ mod tests {
         assert_eq!([pages, groups], [read(&node.pages), read(&node.groups)]);
     }
 
-    /// Like a request, claims the lowest free slices that fit, and corrects hints that mislead
-    /// it. Returns their start.
+    /// Claims the lowest free slices that fit, and corrects misleading hints, like a request.
+    /// Returns their start.
     fn claim(node: &mut Node, count: usize, align: usize) -> Option<usize> {
         for _ in 0..1000 {
             let found = node.find(count, align, 0, usize::MAX)?;
