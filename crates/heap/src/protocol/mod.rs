@@ -1,8 +1,8 @@
 //! The owners of resources: the state words, and every transition between them.
 //!
-//! All of it works on slices of atomics and knows nothing of mappings, threads or system calls. So
-//! loom can run it in every order: `tests/interleavings` compiles this folder over loom's atomics.
-//! From the bottom up:
+//! The code works on slices of atomics and is independent of mappings, threads and system calls.
+//! So loom can run the transitions in every order: `tests/interleavings` compiles this folder
+//! with loom's atomics. From the bottom up:
 //!
 //! - `step`: labelled points between shared stores, at which tests kill the process;
 //! - `word`: the state words;
