@@ -235,8 +235,8 @@ fn private_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     Ok(metadata)
 }
 
-/// Metadata of which only the parts that every heap uses are writable from the start. The rest
-/// becomes writable as it comes into use. All of it is readable and reads as zeros.
+/// Maps metadata. Only the parts that every heap uses are writable from the start; the other
+/// parts become writable when they are first used. All parts are readable and contain only zeros.
 fn gradual_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     let layout = Layout::of(geometry);
     let metadata = Mapping::reserve(layout.bytes, PAGE)?;
@@ -253,18 +253,19 @@ fn gradual_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     Ok(metadata)
 }
 
-/// Maps the range of one node. Pages are opened one by one as they are provided, because otherwise
-/// a program that locks all its memory would populate all of them.
+/// Maps the range of one node without access. A page is opened when it is first used, because
+/// otherwise a program that locks all its memory would populate all pages.
 fn map_node(data: usize, geometry: &Geometry, node: u32, choice: &Choice) -> Result<(), Errno> {
     let start = data + node as usize * geometry.node_stride();
     let bytes = geometry.node_pages as usize * PAGE;
-    // SAFETY: the range lies within the reservation that the caller just made.
+    // SAFETY: the range is within the reservation that the caller just made.
     unsafe { memory::map_closed_at(start, bytes, Source::Anonymous) }?;
     advise_node(start, bytes, geometry, node, choice);
     Ok(())
 }
 
-/// Gives hints for a node's part. Without them the part is merely slower, so refusals are ignored.
+/// Gives the kernel hints for a node's part. Without these hints the part is only slower, so a
+/// refusal is ignored.
 fn advise_node(start: usize, bytes: usize, geometry: &Geometry, node: u32, choice: &Choice) {
     advise_pages(start, bytes, choice);
     bind_node(start, bytes, geometry, node);
@@ -279,7 +280,7 @@ pub(super) fn advise_pages(start: usize, bytes: usize, choice: &Choice) {
     }
 }
 
-/// Binds a node's part to the node, if there are several.
+/// Binds a node's part to the node, if there are several nodes.
 pub(super) fn bind_node(start: usize, bytes: usize, geometry: &Geometry, node: u32) {
     let nodes = machine::nodes();
     if geometry.nodes > 1 && nodes.numbers().len() > 1 {
@@ -301,8 +302,8 @@ fn check_area(start: NonNull<u8>, bytes: usize, needed: usize) -> Result<NonNull
     Ok(start)
 }
 
-/// Writes the header `ours`, or waits for the process that writes the header and checks that it
-/// equals `ours`.
+/// Writes the header `ours`. If another process writes the header, waits for it and checks that
+/// the header equals `ours`.
 fn join_header(words: &[AtomicU64], ours: &Header) -> Result<(), Error> {
     if Header::claim(words) {
         ours.write(words);
