@@ -1,5 +1,5 @@
-//! Reads and writes one value of `haul.toml`. Errors name the key, the value and what would be
-//! valid.
+//! Reads and writes one value of `haul.toml`. Errors name the key, the value and the valid
+//! values.
 
 use haul_model::Bytes;
 use toml::{Table, Value};
@@ -16,7 +16,7 @@ pub(super) fn threshold(key: &str, value: &Value) -> Result<usize, Error> {
         _ => None,
     };
     let bytes = bytes.ok_or_else(|| wrong(key, value, EXPECTED))?;
-    // A size beyond the address space counts as never, on every width.
+    // A size above the address space counts as `never`, on 32-bit and 64-bit machines.
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
