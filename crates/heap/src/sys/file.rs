@@ -229,7 +229,7 @@ pub(crate) fn free_bytes(file: BorrowedFd<'_>) -> u64 {
 /// A second descriptor of a file, closed on exec.
 pub(crate) fn duplicate(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(file, FIRST_NUMBER).map_err(|errno| match errno {
-        // The limit of open files is below [`FIRST_NUMBER`]: fcntl(2).
+        // The limit of open files is below `FIRST_NUMBER`: fcntl(2).
         Errno::INVAL => Errno::MFILE,
         errno => errno,
     })

@@ -122,7 +122,7 @@ impl Sys {
         let one_each: Vec<String> =
             cores.iter().filter_map(|core| core.first()).map(ToString::to_string).collect();
         let remedy = match one_each.as_slice() {
-            [_] => "two threads on one core are slower than on two cores: give the machine another core"
+            [_] => "two threads on one core are slower than on two: give the machine another core"
                 .to_owned(),
             several => format!(
                 "leave the other threads idle: taskset -c {} haul ...; or echo off | sudo tee \
