@@ -11,9 +11,9 @@ use crate::protocol::class::BIN_SLOTS_MAX;
 use crate::protocol::word::SliceWord;
 use crate::sync::AtomicU32;
 
-/// The blocks, as offsets in units. A free stores only this offset for the next request. The
-/// offset depends on the block's address alone, so the request does not wait for the lookup of
-/// the block's class.
+/// The blocks, as offsets in units. This offset is what a free stores for the next request. It
+/// depends on the block's address alone, so the request does not wait for the lookup of the
+/// block's class.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Bin {

@@ -56,21 +56,21 @@ impl fmt::Display for AllocError {
             }
             Self::BadAlign => write!(
                 f,
-                "the alignment is not a power of two up to {ALIGN_MAX}: ask for one that is"
+                "the alignment is not a power of two up to {ALIGN_MAX}: request such a power of two"
             ),
             Self::Exhausted => f.write_str(
                 "no free run of memory is long enough: free blocks, raise the heap's limit, or give \
                  the machine more memory",
             ),
             Self::NoNode => {
-                f.write_str("the heap has no such NUMA node: name one that it was built with")
+                f.write_str("the heap has no such NUMA node: request one of the heap's nodes")
             }
             Self::TooManyThreads => f.write_str(
                 "every cache of the heap belongs to a live thread: end threads, or build the heap \
                  with more caches",
             ),
             Self::TooManyProcesses => f.write_str(
-                "every process slot belongs to a live process: end processes that share the heap",
+                "every process slot belongs to a live process: end a process that shares the heap",
             ),
             Self::Gone => f.write_str(
                 "memory of the heap's file is gone, because another process truncated the file or \

@@ -74,7 +74,7 @@ fn build() -> bool {
         match state {
             READY => return true,
             FAILED => return false,
-            // Another thread of this process builds it.
+            // Another thread of this process is building the heap.
             state if state == mine => sys::yield_now(),
             // No thread builds the heap. Or a thread of the parent process built it when the
             // parent forked; that thread does not exist here.

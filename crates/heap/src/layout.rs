@@ -15,7 +15,7 @@ use crate::protocol::word::{CACHE_ID_MAX, CACHES_MAX, NAMESPACES_MAX, PROCESSES_
 /// huge page of 1 GiB backs 512 pages.
 pub(crate) const PAGE: usize = 2 << 20;
 
-/// Slices of a page.
+/// Slices per page.
 pub(crate) const PAGE_SLICES: usize = PAGE / SLICE;
 
 /// Bytes of a unit. A thread's bin stores offsets in units, so that 32 bits suffice for
@@ -47,8 +47,8 @@ const PAGE_BITMAPS: usize = ORDERS + 1;
 /// Bytes of the header, which is the region's first page.
 pub(crate) const HEADER_BYTES: usize = 4096;
 
-/// Offset, in bytes, of the table of PID namespaces in the first page. The table has an entry for
-/// each process. It follows the header.
+/// Offset, in bytes, of the table of PID namespaces in the first page. It contains the namespaces
+/// in which processes of the heap run. It follows the header.
 pub(crate) const NAMESPACES_AT: usize = HEADER_BYTES / 2;
 
 /// Bytes of the gap after the header. Each process keeps the gap inaccessible in its own mapping:
@@ -198,7 +198,7 @@ pub(crate) struct Layout {
     /// Slot words, `u16` each. Index `i` is the array for shift `6 + i`.
     pub(crate) slots: [usize; SHIFTS],
     /// One bit per [`RESERVE`] bytes of the tables before this table: whether these bytes have
-    /// memory. Only a heap in a file uses these bits.
+    /// memory. Used only if memory for the metadata must be requested before a write.
     pub(crate) reserved: usize,
     /// Bytes of the whole region.
     pub(crate) bytes: usize,

@@ -1,4 +1,4 @@
-//! A huge-page heap: flat, shared between processes, and safe to die in.
+//! A heap of huge pages. Processes can share it, and a process may be killed at any instruction.
 //!
 //! ```
 //! use haul_heap::{Heap, Request};
@@ -132,8 +132,8 @@ pub use request::{Node, Offset, Request, Tag};
 /// Uses that must not compile without `unsafe`. Each example fails only because `unsafe` is
 /// missing.
 ///
-/// Asking for the size of a block, because in debug mode the call reads memory that another
-/// thread may be writing:
+/// Asking for the size of a block. In debug mode the call reads memory that another thread may be
+/// writing:
 ///
 /// ```compile_fail,E0133
 /// fn ask(heap: &haul_heap::Heap, block: core::ptr::NonNull<u8>) -> bool {
@@ -141,7 +141,7 @@ pub use request::{Node, Offset, Request, Tag};
 /// }
 /// ```
 ///
-/// A heap in the caller's memory, if the caller does not promise that the memory is valid:
+/// Building a heap in the caller's memory. The caller must promise that the memory is valid:
 ///
 /// ```compile_fail,E0133
 /// fn build(external: haul_heap::External) -> bool {

@@ -52,7 +52,7 @@ const REFILL_MIN: u32 = 16;
 /// So each of many threads holds little memory that it did not request.
 const FRUGAL_BYTES: u32 = 16 << 10;
 
-/// The fewest slots of a refill of a frugal cache.
+/// The fewest slots that a refill of a frugal cache takes.
 const FRUGAL_SLOTS_MIN: u32 = 1;
 
 /// The most spans that a refill searches without success before it builds a new one. The refill

@@ -9,8 +9,8 @@ use crate::sync::{
 pub use crate::sys::signal::Action;
 use crate::sys::signal::{DEFAULT, flag};
 
-/// Actions that one level stores. A reader of the current action retries only if the program sets
-/// this many new actions during the read.
+/// How many actions one level stores. A reader of the current action retries only if the program
+/// sets this many new actions during the read.
 const TURNS: usize = 4;
 
 /// The action to which one of the guard's handlers passes a signal on.

@@ -12,14 +12,14 @@
 //! If the process gets no more memory, because of its own limit or strict overcommit, one spare
 //! page replaces every missing page.
 //!
-//! Every other SIGBUS has the effect that it has without the guard: the handler that was
-//! installed before runs, with its own flags and mask; the default action ends the process. If a
-//! program later sets its own handler, the guard gets no signal until [`install`] is called
-//! again. Users of guarded memory call `install` now and then, and every new guard calls it. From
-//! then on, the guard passes faults of other memory on to the program's handler. A signal that
-//! the program's handler passes on goes to the handler that was installed before it. For this,
-//! each installed handler of the guard is a separate function with its own level. The level
-//! determines the action to which the function passes a signal on.
+//! Every other SIGBUS has the same effect as without the guard: the previously installed handler
+//! runs, with its own flags and mask, or the default action ends the process. If a program later
+//! sets its own handler, the guard gets no signal until [`install`] is called again. Users of
+//! guarded memory call `install` now and then, and every new guard calls it. From then on, the
+//! guard passes faults of other memory on to the program's handler. A signal that the program's
+//! handler passes on goes to the handler that was installed before it. For this, each installed
+//! handler of the guard is a separate function with its own level. The level determines the
+//! action to which the function passes a signal on.
 //!
 //! From the bottom up:
 //!
@@ -56,8 +56,8 @@ const PAGES_MAX: u32 = 256;
 /// object-specific hardware error, a memory error.
 const BUS_FAULTS: [i32; 3] = [2, 3, 4];
 
-/// The highest `si_code` of a fault. Signals with higher codes are notifications, and a process
-/// sent those with codes below 1.
+/// The highest `si_code` of a fault. A signal with a higher code is a notification; a signal with
+/// a code below 1 was sent by a process.
 const BUS_MCEERR_AR: i32 = 4;
 
 type Entry = unsafe extern "C" fn(i32, *mut Info, *mut c_void);

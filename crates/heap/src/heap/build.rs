@@ -236,11 +236,11 @@ impl Builder {
         self.over(Region::private(&self.wanted)?)
     }
 
-    /// Creates a heap that processes of this user share by name. It lives until
-    /// [`Heap::remove_name`] and the end of the last process. Any process of this user can
-    /// truncate the heap's file, because the kernel can seal only files without a name, such as
-    /// those of [`Builder::shared_fd`]. The missing parts then read as zeros, and requests fail:
-    /// [`AllocError::Gone`](crate::AllocError::Gone).
+    /// Creates a heap that processes of this user share by name. The heap exists until its name
+    /// is removed ([`Heap::remove_name`]) and its last process has ended. Any process of this
+    /// user can truncate the heap's file, because the kernel can seal only files without a name,
+    /// such as those of [`Builder::shared_fd`]. The missing parts then read as zeros, and
+    /// requests fail: [`AllocError::Gone`](crate::AllocError::Gone).
     ///
     /// # Errors
     /// [`Error::NameTaken`]; [`Error::BadName`]; those of [`Builder::build`].
@@ -328,10 +328,11 @@ impl Builder {
     /// [`Error::BadHeader`] if the metadata belongs to another range.
     ///
     /// # Safety
-    /// - [`External::bytes`] bytes from [`External::base`] on are addresses that nothing but
-    ///   [`External::extents`] maps, unmaps or hands out while the heap lives.
-    /// - The area of [`External::metadata`] is readable and writable while the heap lives. It holds
-    ///   zeros or the metadata of heaps over the same range, and only such heaps use it.
+    /// - While the heap lives, only [`External::extents`] maps, unmaps or hands out the
+    ///   [`External::bytes`] bytes of addresses from [`External::base`] on.
+    /// - The area of [`External::metadata`] is readable and writable while the heap lives. It
+    ///   contains only zeros, or the metadata of heaps in the same range, and only such heaps use
+    ///   it.
     pub unsafe fn external(self, external: External) -> Result<Heap, Error> {
         self.over(Region::over_external(&self.wanted, external)?)
     }

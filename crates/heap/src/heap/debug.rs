@@ -227,8 +227,9 @@ impl Heap {
         (0..count).all(|index| {
             // SAFETY: within a block.
             let byte = unsafe { start.add(index) };
-            // SAFETY: as above, and all of it was written when it was allocated. Volatile, and not
-            // through a slice: the check looks for a program that may write there now.
+            // SAFETY: as above, and all bytes of the block were written when it was allocated.
+            // Volatile, and not through a slice: the check searches for writes by a program that
+            // may still write there now.
             let byte = unsafe { byte.read_volatile() };
             byte == value
         })

@@ -155,7 +155,7 @@ impl Heap {
     }
 }
 
-/// The owner that a slot's word names.
+/// The owner that a slot word names.
 pub(super) fn owner_of(slot: Slot) -> Owner {
     match slot {
         Slot::Free => Owner::Unknown,

@@ -35,9 +35,10 @@ impl core::error::Error for ReallocError {}
 const KEPT_PART: usize = 2;
 
 impl Heap {
-    /// Makes a block `size` bytes long, at a multiple of `align`. The block stays in place if the
-    /// new size fits there or, for a large block, if the following slices are free. Otherwise its
-    /// content moves to a new block on the same node and with the same tag.
+    /// Changes the size of a block to `size` bytes, at an address that is a multiple of `align`.
+    /// The block stays in place if the new size fits there or, for a large block, if the
+    /// following slices are free. Otherwise its content moves to a new block on the same node and
+    /// with the same tag.
     ///
     /// # Errors
     /// A [`ReallocError`]; the block is then unchanged.
@@ -108,10 +109,10 @@ impl Heap {
         Err(ReallocError::Misuse(misuse))
     }
 
-    /// Makes a block `size` bytes long in place. Returns false and leaves the block unchanged if
-    /// it would have to move, because of the new size or of `align`. Also returns false if the
-    /// new size would use only a small part of the slot, and for any block in debug mode, because
-    /// such blocks should move.
+    /// Changes the size of a block to `size` bytes in place. Returns false and leaves the block
+    /// unchanged if it would have to move, because of the new size or of `align`. Also returns
+    /// false if the new size would use only a small part of the slot, and for any block in debug
+    /// mode, because such blocks should move.
     ///
     /// # Errors
     /// [`Misuse`] if the pointer names no live block.

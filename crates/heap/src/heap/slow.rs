@@ -1,5 +1,5 @@
-//! The slow paths: a bin that is empty or full, a thread without a cache, a full heap, a wrong
-//! pointer.
+//! The slow paths: for a bin that is empty or full, a thread without a cache, a full heap, and a
+//! wrong pointer.
 
 use core::ptr::NonNull;
 

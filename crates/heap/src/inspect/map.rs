@@ -16,13 +16,13 @@ use crate::sync::Ordering::Acquire;
 pub struct PageView {
     /// Its offset.
     pub offset: Offset,
-    /// Its node.
+    /// The page's node.
     pub node: Node,
-    /// The state of its memory.
+    /// The state of the page's memory.
     pub state: PageState,
-    /// The kind of its memory, if it has any.
+    /// The kind of the page's memory, if it has memory.
     pub backing: Backing,
-    /// Its slices of 64 KiB.
+    /// The page's slices of 64 KiB.
     pub slices: [SliceView; PAGE_SLICES],
 }
 

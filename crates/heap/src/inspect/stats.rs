@@ -41,7 +41,7 @@ pub struct Stats {
     /// Bytes of the longest run of free slices with memory: the size of the largest block that
     /// needs no memory from the kernel.
     pub longest_free_bytes: u64,
-    /// The most bytes that the node or heap can have.
+    /// The largest number of bytes that the node or heap can have.
     pub limit_bytes: u64,
     tags: [Count; 256],
 }

@@ -75,7 +75,7 @@ impl fmt::Debug for TagName {
 impl Heap {
     /// The tag with this name. Creates the tag if it does not exist. Only the first
     /// [`TAG_NAME_MAX`] bytes of a name count. Returns [`Tag::NONE`] for an empty name, if 255
-    /// names are taken, and in a child of fork that gets no slot in a shared heap. A call
+    /// names are in use, and in a child of fork that gets no slot in a shared heap. A call
     /// searches the names, so callers should store the tag.
     ///
     /// ```

@@ -15,15 +15,15 @@ use crate::sync::Ordering::Acquire;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// Its kind.
+    /// The kind of the inconsistency.
     pub kind: DamageKind,
-    /// Its location.
+    /// The location of the inconsistency.
     pub offset: Offset,
     /// The inconsistent word.
     pub word: u64,
 }
 
-/// Kinds of inconsistency.
+/// The kinds of inconsistencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageKind {
@@ -46,7 +46,7 @@ impl fmt::Display for Damage {
         let text = match self.kind {
             DamageKind::BadSlice => "the slice's word has a value that no heap writes",
             DamageKind::BrokenSpan => "the slice's word differs from the head of its span",
-            DamageKind::BrokenLarge => "the large block is not whole",
+            DamageKind::BrokenLarge => "the large block is incomplete",
             DamageKind::StrayTail => "the slice is part of a large block that does not exist",
             DamageKind::BadSlot => "the slot is held by a cache that does not exist",
             DamageKind::UsedInFree => "a slot of the free slice is not free",

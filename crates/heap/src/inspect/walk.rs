@@ -21,7 +21,7 @@ pub struct Block {
     pub offset: Offset,
     /// The bytes that the block occupies.
     pub bytes: usize,
-    /// The tag of its allocation.
+    /// The tag with which the block was allocated.
     pub tag: Tag,
     /// The process slot of the block's owner.
     pub process: u8,
@@ -71,7 +71,7 @@ impl Heap {
         }
     }
 
-    /// The pages of a node that were ever handed out.
+    /// The pages of a node that were ever used.
     pub(crate) fn used_pages(&self, node: usize) -> Range<usize> {
         self.memory.used_pages(node)
     }

@@ -54,7 +54,7 @@ impl Common {
 }
 
 impl Turn<'_> {
-    /// The cache; `None` before it is claimed.
+    /// The cache record; `None` before a record is claimed.
     pub(crate) fn id(&self) -> Option<CacheId> {
         self.0.id()
     }

@@ -45,8 +45,8 @@ impl Entry {
     #[inline(always)]
     pub(crate) unsafe fn bin(&self, form: usize) -> Option<&Bin> {
         let origin = self.bins.load(Relaxed);
-        // SAFETY: not null, so it was set to the origin of a cache's bins; the caller promises
-        // the rest.
+        // SAFETY: the pointer is not null, so it was set to the origin of a cache's bins; the
+        // caller promises the other conditions.
         (!origin.is_null()).then(|| unsafe { Bin::of_form(origin, form) })
     }
 
@@ -110,7 +110,7 @@ impl Directory {
 
     /// The [`FRONT_BYTES`] before the entries. They are zero; this type does not write to them.
     pub(crate) fn front(&self) -> NonNull<u8> {
-        // SAFETY: as many bytes are mapped there.
+        // SAFETY: this many bytes are mapped there.
         unsafe { self.start.byte_sub(FRONT_BYTES) }.cast()
     }
 

@@ -13,7 +13,7 @@
 //! In a child of fork, the directories read as empty, and only the thread that forked exists.
 //! This thread keeps its number and registers again at its next request. Until then, no other
 //! thread may get that number. All other numbers of the parent's threads are free. The thread
-//! that forked knows its number. A new thread that registers before it finds the number by the
+//! that forked knows its number. If a new thread registers first, it finds this number by the
 //! [`thread pointer`](process::pointer_of_first_thread) of the thread that forked. If the kernel
 //! does not report that pointer, no number of the parent is used until the thread that forked has
 //! registered.

@@ -141,7 +141,7 @@ impl Upkeep<'_> {
         step!("maintain.release.after_claim");
         memory.count_used(&run, memory.pieces_of(run.clone()));
         let (word, slices) = (&memory.tables.pages()[page], memory.tables.slices());
-        // A provider of external memory may hand out the page again at once, and another thread
+        // A provider of external memory may hand out the page again at once, to a thread that
         // makes it ready. So the page word becomes "absent" first, and this thread keeps the
         // slices claimed until the provider has accepted the page.
         let between = memory.region.external().map(|_| PageWord::GIVEN_BACK);
@@ -202,7 +202,7 @@ impl Upkeep<'_> {
         self.touch(page, self.shifts() | shifts);
         if page == self.pages().start {
             // The sizes of later requests are not known yet, so slot words for all shifts are
-            // mapped. The very first request waits longer for other work than for these.
+            // mapped. The very first request must wait for more than these words anyway.
             let words = |shift| self.slot_words(page, shift);
             (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).for_each(|shift| _ = memory.bring(words(shift)));
         }

@@ -35,8 +35,8 @@ const IDLE_MIN: usize = (256 << 10) / PIECE;
 /// give the block's memory back and request it again.
 const FEW: usize = 8;
 
-/// Freed slices make later requests give memory back. Of the freed slices, only one in this many
-/// of the slices in use counts. So a program that frees all its blocks and allocates them again
+/// Freed slices make later requests give memory back. But their count is limited to one in this
+/// many of the slices in use. So a program that frees all its blocks and allocates them again
 /// does not give the memory back meanwhile. (Without this limit, 5,000 blocks of 262,145 B needed
 /// 5,070 ns each, and with it 88 ns.)
 const TURN_PART: u64 = 8;

@@ -189,7 +189,7 @@ impl Memory {
         noted
     }
 
-    /// Records that all slices of pages are free that are used for the first time.
+    /// Records that all slices are free in pages that are used for the first time.
     pub(super) fn note_opened(&self, node: usize, pages: Range<usize>) {
         debug_assert!(pages.clone().all(|page| self.node_of(page * PAGE_SLICES) == node));
         pages.for_each(|page| _ = self.note_freed_runs(page, !0));

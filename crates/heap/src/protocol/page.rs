@@ -106,7 +106,7 @@ pub(crate) fn drain(
 }
 
 /// Sets a page word to `next` if a dead cache was mapping or draining the page. `word` is the
-/// page word before.
+/// previous page word.
 pub(crate) fn reap(
     page: &AtomicU64,
     word: PageWord,

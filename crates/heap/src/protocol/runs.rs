@@ -130,9 +130,9 @@ pub(crate) struct Wanted {
     /// per page.
     pub(crate) from: usize,
     pub(crate) end: usize,
-    /// How many pages may disappoint the search: they have a run of `count` slices, but not at a
-    /// multiple of `align`. After this many, the search follows only runs that are long enough to
-    /// contain an aligned run. This limits the duration of a search.
+    /// Some pages have a run of `count` slices, but not at a multiple of `align`. After the
+    /// search has read this many such pages, it follows only runs that are long enough to contain
+    /// an aligned run. This limits the duration of a search.
     pub(crate) tries: usize,
 }
 
@@ -250,7 +250,7 @@ impl<'a> Runs<'a> {
         recompute(&self.level(level)[index], || self.joined(level, index).0);
     }
 
-    /// Whether the words of its pages report that a run is free that a search found. If not,
+    /// Whether a run that a search found is free, according to the words of its pages. If not,
     /// corrects the groups that misled the search.
     pub(crate) fn is_noted(&self, run: &Range<usize>) -> bool {
         let width = self.page_slices;

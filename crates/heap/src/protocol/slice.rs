@@ -133,7 +133,7 @@ pub(crate) fn make_resident(slice: &AtomicU64, seen: SliceWord, pieces: u32) -> 
 }
 
 /// Begins to build a span of `class` from slices that `me` owns. The head's word becomes a run;
-/// the words of the other slices become part of the span.
+/// the words of the other slices become span words.
 pub(crate) fn begin_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me: CacheId) {
     let count = run.len() as u32;
     let Some((head, tails)) = slices[run].split_first() else { return };

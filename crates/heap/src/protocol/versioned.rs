@@ -1,4 +1,5 @@
-//! A few words that a reader that must not wait, such as a signal handler, reads as one value.
+//! A few words that a reader gets as one value. The reader never waits, so it can be a signal
+//! handler.
 //!
 //! Each group has a version, which is odd while the words are written. If a reader finds an odd
 //! version, or a different version after it has read the words, it discards the words.

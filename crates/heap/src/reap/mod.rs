@@ -93,8 +93,8 @@ impl Heap {
     ///
     /// If another thread of this process is reaping the heap, even through another attachment,
     /// this call does nothing and returns at once. Any process may call it; [`Heap::maintain`]
-    /// calls it, and a request calls it before it fails. A process in another PID namespace
-    /// counts as alive, because only a process in that namespace can detect its death.
+    /// calls it, and so does a request that would fail otherwise. A process in another PID
+    /// namespace counts as alive, because only a process in that namespace can detect its death.
     ///
     /// ```
     /// let heap = haul_heap::Heap::builder().limit(64 << 20).shared_fd()?;

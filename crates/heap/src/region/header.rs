@@ -79,7 +79,7 @@ pub(crate) struct Header {
 pub(crate) struct PoolFile {
     /// The page size of the pool.
     pub(crate) size: HugeSize,
-    /// Pages of 2 MiB per node. Their number is a multiple of the pool's page size.
+    /// Pages of 2 MiB per node. They fill whole pages of the pool.
     pub(crate) pages: u32,
     /// The identity of the file: see [`crate::sys::file::Facts::identity`].
     pub(crate) identity: [u64; 2],

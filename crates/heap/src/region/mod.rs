@@ -166,8 +166,8 @@ impl Region {
         self.is_gradual || self.file().is_some()
     }
 
-    /// Whether the heap's files had lost memory when this process accessed it. The missing parts
-    /// are now private to this process.
+    /// Whether this process has accessed a part of the heap's files that had lost its memory. The
+    /// missing parts are now private to this process.
     pub(crate) fn is_broken(&self) -> bool {
         self.guards.0.iter().flatten().any(Guard::is_broken)
     }

@@ -20,7 +20,7 @@ fn start_of(region: &Region, page: usize) -> *mut u64 {
     region.data().as_ptr().wrapping_add(page * PAGE).cast()
 }
 
-/// Writes a word at the start of a page and reads it elsewhere.
+/// Writes a word at the start of a page.
 fn poke(region: &Region, page: usize, value: u64) {
     // SAFETY: the page was provided, so it is mapped and writable.
     unsafe { start_of(region, page).write_volatile(value) };
@@ -42,7 +42,7 @@ fn private_region_is_aligned_empty_and_usable() {
         assert_eq!((provided.first, provided.count), (3, 1));
         assert_eq!(peek(&region, 3), 0);
         poke(&region, 3, 7);
-        // SAFETY: nothing relies on the page.
+        // SAFETY: no code needs the page's content.
         assert!(unsafe { region.give_back(3, provided.backing) });
         assert_eq!(peek(&region, 3), 0);
     }
@@ -67,7 +67,7 @@ fn two_attachments_see_the_same_data() {
     creator.provide(5, Urgency::Ahead).unwrap();
     poke(&creator, 5, 41);
     assert_eq!(peek(&other, 5), 41);
-    // SAFETY: nothing relies on the page.
+    // SAFETY: no code needs the page's content.
     assert!(unsafe { other.give_back(5, Backing::Plain) });
     assert_eq!(peek(&creator, 5), 0);
 }
@@ -197,7 +197,7 @@ fn external_region_takes_extents() {
     let provided = region.provide(0, Urgency::Now).unwrap();
     assert_eq!(provided, Provided { first: 11, count: 1, backing: Backing::External, kept: 0 });
     assert_eq!(region.provide(0, Urgency::Now), Err(Refusal::Exhausted));
-    // SAFETY: nothing relies on the page.
+    // SAFETY: no code needs the page's content.
     assert!(unsafe { region.give_back(11, Backing::External) });
     assert!(region.provide(0, Urgency::Now).is_ok());
     // The heap refuses an extent outside the range and gives it back.
