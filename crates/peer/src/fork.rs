@@ -165,8 +165,8 @@ impl<T: Send> Across for Lock<T> {
 /// it.
 struct Held<T: 'static>(UnsafeCell<Option<MutexGuard<'static, T>>>);
 
-// SAFETY: only the thread that has taken the lock writes and reads the guard, or its copy in a
-// child, which has no other thread.
+// SAFETY: only the thread that has taken the lock, or its copy in a child (which has no other
+// thread), writes and reads the guard.
 unsafe impl<T: Send> Sync for Held<T> {}
 
 impl<T> Held<T> {

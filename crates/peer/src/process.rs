@@ -57,7 +57,7 @@ impl Peer {
         Self { identity: Identity { process, user, group }, watch }
     }
 
-    /// Whether `sender` is the watched process, and this process lives.
+    /// Whether `sender` is the watched process, and the watched process lives.
     pub fn is(&self, sender: Option<(i32, u32, u32)>) -> bool {
         sender.is_some_and(|(process, ..)| {
             Pid::from_raw(process).map(Pid::as_raw_nonzero).map(i32::from) == self.identity.process

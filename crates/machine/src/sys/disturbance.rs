@@ -15,8 +15,8 @@ use super::{Offer, State, Sys};
 const LOAD_MAX: f64 = 0.5;
 
 /// If a hypervisor gives a larger share of the processors' time to other guests, this is
-/// reported. The share is half of two percent, because most of haul's comparisons have a noise
-/// floor of two percent.
+/// reported. The share is half of two percent, because most of haul's comparisons are within two
+/// percent.
 const STEAL_SHARE_MAX: f64 = 0.01;
 
 /// The kernel's folder of processors.
