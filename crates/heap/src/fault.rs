@@ -56,7 +56,7 @@ impl fmt::Display for AllocError {
             }
             Self::BadAlign => write!(
                 f,
-                "the alignment is not a power of two up to {ALIGN_MAX}: request such a power of two"
+                "the alignment is not a power of two up to {ALIGN_MAX}: request one that is"
             ),
             Self::Exhausted => f.write_str(
                 "no free run of memory is long enough: free blocks, raise the heap's limit, or give \

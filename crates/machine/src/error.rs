@@ -93,7 +93,7 @@ pub enum Error {
     },
     /// The file was measured on another kind of machine.
     #[error(
-        "it was measured on machine {found:?}, but this machine is {this:?}; measure with `haul copy tune`"
+        "it was measured on machine {found:?}, but this is machine {this:?}; run `haul copy tune`"
     )]
     Foreign {
         /// The machine in the file.
