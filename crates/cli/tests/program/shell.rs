@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use crate::{haul, run};
 
@@ -93,18 +94,36 @@ fn every_command_has_a_page() {
     assert_eq!(ran.err, "", "man reports an error");
 }
 
-/// Built like the tests, so the build exists already; only the time differs.
+/// A script that builds in the target folder of this test.
+fn script(name: &str) -> Command {
+    let mut command = Command::new("bash");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name));
+    command.env("CARGO_TARGET_DIR", target()).env("CARGO_NET_OFFLINE", "true");
+    command
+}
+
+fn target() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent")
+}
+
+/// What scripts/install installs, built and installed once. The build is the release build, which
+/// users get and other tests need, too. It has no time limit: a first one takes minutes.
+fn installed() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
+        // A file of an earlier run must not replace one that this run fails to install.
+        let _ = fs::remove_dir_all(&prefix);
+        let output = script("install").arg("--prefix").arg(&prefix).output().unwrap();
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && out.contains("is installed under"), "{output:?}");
+        prefix
+    })
+}
+
 #[test]
 fn installation_is_complete_and_stripped() {
-    let folder = tempfile::tempdir().unwrap();
-    let prefix = folder.path().join("prefix");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut install = Command::new("bash");
-    install.arg(root.join("scripts/install")).args(["--profile", "dev", "--prefix"]).arg(&prefix);
-    let program = Path::new(env!("CARGO_BIN_EXE_haul"));
-    install.env("CARGO_TARGET_DIR", program.parent().unwrap().parent().unwrap());
-    let ran = run(&mut install).expect(0);
-    assert!(ran.out.contains("is installed under"), "{ran:#?}");
+    let prefix = installed();
     for file in [
         "bin/haul",
         "lib/libhaul_record.so",
@@ -127,13 +146,14 @@ fn installation_is_complete_and_stripped() {
         return;
     }
     let bytes = |path: &Path| fs::metadata(path).unwrap().len();
-    assert!(bytes(&installed) * 2 < bytes(program), "{} B", bytes(&installed));
+    let built = target().join("release/haul");
+    assert!(bytes(&installed) * 2 < bytes(&built), "{} B", bytes(&installed));
     // Symbols that are looked up by name still exist.
     let symbols = run(Command::new("nm").arg("-D").arg(prefix.join("lib/libhaul_record.so")));
     assert!(symbols.out.contains(" T malloc"), "{symbols:#?}");
 }
 
-/// Built like the tests, too, and unpacked into an empty folder.
+/// Unpacked into an empty folder.
 #[test]
 fn debian_package_is_complete_and_runs() {
     for (program, remedy) in [
@@ -145,14 +165,10 @@ fn debian_package_is_complete_and_runs() {
             return;
         }
     }
+    // The build of the package is the same.
+    installed();
     let folder = tempfile::tempdir().unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut build = Command::new("bash");
-    build.arg(root.join("scripts/deb")).args(["--fast", "--profile", "dev", "--out"]);
-    build.arg(folder.path()).env("CARGO_NET_OFFLINE", "true");
-    let program = Path::new(env!("CARGO_BIN_EXE_haul"));
-    build.env("CARGO_TARGET_DIR", program.parent().unwrap().parent().unwrap());
-    run(&mut build).expect(0);
+    run(script("deb").args(["--fast", "--out"]).arg(folder.path())).expect(0);
     let packages: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap()).collect();
     let [package] = packages.as_slice() else { panic!("{packages:?}") };
     let fields = run(Command::new("dpkg-deb").arg("--field").arg(package.path())).expect(0).out;

@@ -113,13 +113,20 @@ impl Pair {
         done.map_err(|reason| self.error(&attempt, reason))
     }
 
-    /// Sends the same request to both ends and waits for both replies.
+    /// Sends the same request to both ends and waits for both replies. An end that fails ends the
+    /// wait, because the other one may wait for it for longer.
     fn both(&mut self, request: &Request) -> Result<(Reply, Reply), String> {
         self.a.say(request)?;
         self.b.say(request)?;
-        match self.a.hear() {
-            Ok(a) => Ok((a, self.b.hear()?)),
-            Err(reason) => Err(self.b.with_own_reason(reason)),
+        let is_a_first = self.a.conversation.answers_before(&self.b.conversation);
+        let (first, second) =
+            if is_a_first { (&mut self.a, &mut self.b) } else { (&mut self.b, &mut self.a) };
+        match first.hear() {
+            Ok(one) => {
+                let other = second.hear()?;
+                Ok(if is_a_first { (one, other) } else { (other, one) })
+            }
+            Err(reason) => Err(second.with_own_reason(reason)),
         }
     }
 

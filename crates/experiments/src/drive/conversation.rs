@@ -8,6 +8,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -143,7 +145,20 @@ impl Conversation {
         self.hear()
     }
 
-    /// Closes the conversation. A driver ends when it notices that its conversation is closed.
+    /// Waits until one of both sides answers or ends, and returns whether this one does. If neither
+    /// does, [`hear`](Self::hear) reports that of either.
+    pub(crate) fn answers_before(&self, other: &Self) -> bool {
+        if [self, other].iter().all(|one| one.reader.buffer().is_empty()) {
+            let limit = Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
+            let mut ready = [self, other].map(|one| PollFd::new(&one.writer, PollFlags::IN));
+            // A wait that fails is repeated by `hear`, which returns the reason.
+            let _ = retry_on_intr(|| poll(&mut ready, Some(&limit)));
+            return !ready[0].revents().is_empty() || ready[1].revents().is_empty();
+        }
+        !self.reader.buffer().is_empty()
+    }
+
+    /// Closes the conversation. A driver ends when it notices that.
     pub(crate) fn close(&self) {
         // The other side may have closed it already.
         let _ = self.writer.shutdown(Shutdown::Both);
@@ -170,6 +185,11 @@ mod tests {
         assert!(run.hear_within(Duration::from_millis(1)).is_err());
         driver.say("pieces").unwrap();
         assert_eq!(run.hear(), Ok("in pieces".into()));
+        let (quiet, _still_open) = UnixStream::pair().unwrap();
+        let quiet = Conversation::with_driver(quiet).unwrap();
+        driver.say("first").unwrap();
+        assert!(run.answers_before(&quiet) && !quiet.answers_before(&run));
+        assert_eq!(run.hear(), Ok("first".into()));
         run.close();
         assert_eq!(driver.hear(), Err(Silence::Ended));
         assert_eq!(driver.say("late"), Err(Silence::Ended));

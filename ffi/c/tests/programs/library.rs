@@ -39,7 +39,9 @@ impl Library {
 
     fn build(&self) {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--release", "--package", "haul-c"]);
+        // With the features of the whole build, as scripts/install builds it, so that what both
+        // need is compiled once.
+        cargo.args(["build", "--release", "--lib", "-p", "haul-c", "-p", "haul-cli"]);
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         run(self.cargo_environment(&mut cargo));
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("link-shared");

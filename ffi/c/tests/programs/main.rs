@@ -64,25 +64,38 @@ fn channel_passes_c_test() {
     });
 }
 
-#[test]
-fn c_tests_pass_under_valgrind() {
+/// One test for each program, so that they run in parallel.
+fn check_under_valgrind(source: &str, arguments: &[&str]) {
     if !is_here("valgrind") {
         skip("C programs under valgrind", "no valgrind on PATH", "apt-get install valgrind");
         return;
     }
-    for (source, arguments) in [
-        ("differential.c", &["3", ROUNDS_VALGRIND][..]),
-        ("interface.c", &[]),
-        ("heap.c", &[]),
-        ("channel.c", &[]),
-    ] {
-        for_each_build(source, &["-O2", "-g"], |library, _, program| {
-            let mut valgrind = Command::new("valgrind");
-            library.make_loadable(&mut valgrind);
-            valgrind.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
-            run(valgrind.arg(program.get_program()).args(arguments));
-        });
-    }
+    for_each_build(source, &["-O2", "-g"], |library, _, program| {
+        let mut valgrind = Command::new("valgrind");
+        library.make_loadable(&mut valgrind);
+        valgrind.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
+        run(valgrind.arg(program.get_program()).args(arguments));
+    });
+}
+
+#[test]
+fn copies_match_libc_under_valgrind() {
+    check_under_valgrind("differential.c", &["3", ROUNDS_VALGRIND]);
+}
+
+#[test]
+fn interface_passes_c_test_under_valgrind() {
+    check_under_valgrind("interface.c", &[]);
+}
+
+#[test]
+fn heap_passes_c_test_under_valgrind() {
+    check_under_valgrind("heap.c", &[]);
+}
+
+#[test]
+fn channel_passes_c_test_under_valgrind() {
+    check_under_valgrind("channel.c", &[]);
 }
 
 #[test]

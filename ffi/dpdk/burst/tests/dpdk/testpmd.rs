@@ -48,8 +48,10 @@ fn library() -> &'static Path {
     LIBRARY.get_or_init(|| {
         let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let target = scratch.parent().expect("target/tmp has a parent");
+        // With the features of the whole build, as scripts/install builds it, so that what both
+        // need is compiled once.
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--release", "--package", "haul-dpdk-burst"])
+            .args(["build", "--release", "--lib", "-p", "haul-dpdk-burst", "-p", "haul-cli"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env("CARGO_TARGET_DIR", target)
             .status()

@@ -59,8 +59,10 @@ pub(crate) fn library() -> &'static Path {
     LIBRARY.get_or_init(|| {
         let target =
             Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent");
+        // With the features of the whole build, as scripts/install builds it, so that what both
+        // need is compiled once.
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--release", "--package", "haul-dpdk-heap"])
+            .args(["build", "--release", "--lib", "-p", "haul-dpdk-heap", "-p", "haul-cli"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env("CARGO_TARGET_DIR", target)
             .status()

@@ -103,7 +103,9 @@ pub(crate) fn library() -> &'static Path {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let target = folder.parent().expect("target/tmp has a parent");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--release", "--package", "haul-record"]);
+        // With the features of the whole build, as scripts/install builds it, so that what both
+        // need is compiled once.
+        cargo.args(["build", "--release", "--lib", "-p", "haul-record", "-p", "haul-cli"]);
         succeed(cargo.env("CARGO_TARGET_DIR", target).current_dir(env!("CARGO_MANIFEST_DIR")));
         target.join("release/libhaul_record.so")
     })
