@@ -99,7 +99,9 @@ fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
         // SAFETY: both mappings have this length; one belongs to the caller alone, the other to
         // this function.
         unsafe { Hint::Unknown.copy_raw(view.as_ptr(), new.as_ptr(), length) };
-        memory::unmap(new, length);
+        // SAFETY: this function owns these pages. It made no reference to them, and does not use
+        // its pointer again. They have no guard.
+        unsafe { memory::unmap(new, length) };
         registry::note_private(addresses.start..addresses.start + length);
     } else {
         registry::note_huge(addresses.start..addresses.start + length);

@@ -43,7 +43,9 @@ pub(crate) fn map_whole(file: BorrowedFd<'_>, size_bytes: usize) -> Result<NonNu
     match memory::reserve(file, 0, size_bytes) {
         Ok(()) => Ok(base),
         Err(error) => {
-            memory::unmap(base, size_bytes);
+            // SAFETY: mapped above, and owned by this function. Nothing refers to it yet. It has
+            // no guard.
+            unsafe { memory::unmap(base, size_bytes) };
             Err(error.into())
         }
     }
@@ -62,7 +64,9 @@ pub(crate) fn aligned_address(size_bytes: usize) -> usize {
     let room =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), around, protection, flags) };
     let Some(room) = room.ok().and_then(|room| NonNull::new(room.cast::<u8>())) else { return 0 };
-    memory::unmap(room, around);
+    // SAFETY: mapped above, and owned by this function. It is not accessible, so that nothing
+    // refers to it. It has no guard.
+    unsafe { memory::unmap(room, around) };
     room.as_ptr().addr().next_multiple_of(HUGE_BYTES)
 }
 
@@ -112,7 +116,8 @@ mod tests {
             assert!(bytes.iter().all(|byte| *byte == 0), "{size_bytes}");
             bytes.fill(7);
             assert!(bytes.iter().all(|byte| *byte == 7), "{size_bytes}");
-            memory::unmap(base, size_bytes);
+            // SAFETY: the test owns this mapping, does not use `bytes` again, and did not guard it.
+            unsafe { memory::unmap(base, size_bytes) };
         }
         let file = memory::create_file(1).unwrap();
         assert!(map_whole(file.as_fd(), 0).is_err());
