@@ -1,16 +1,9 @@
 //! Huge pages for a new memory file in which a message is built. The kernel gives files no huge
 //! pages while `shmem_enabled` is `never`, the default, whatever the advice. But `MADV_COLLAPSE`
 //! (Linux 6.1) replaces the pages of 2 MiB by a huge page at once. If the file contains only one
-//! page in each 2 MiB, this copies almost nothing.
-//!
-//! Measured on Zen 4, kernel 6.18, for 256 MiB, in ms of processor time. One warm copy takes 29
-//! ms:
-//!
-//! | | made | filled | unmapped and sealed | a page of ten written to in a view | given back |
-//! |---|---|---|---|---|---|
-//! | 4 KiB | 81 to 96 | 154 to 159 | 11 | 17 to 29 | 39 to 42 |
-//! | collapsed before it is filled | 16 to 44 | 24 to 29 | 0.1 | 16 to 20 | 2.6 |
-//! | collapsed after it was filled | 71 to 76 | 141 to 171 + 104 to 106 | 0.1 | 17 to 18 | 2.8 |
+//! page in each 2 MiB, this copies almost nothing: memory that is collapsed before it is filled
+//! takes at most a quarter of the time of pages of 4 KiB
+//! (`bench/record/2026-11-22-zen4-2cpu-channel`).
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
