@@ -5,8 +5,9 @@
 //! better while neither end sleeps. On Zen 4, transfers from the other core's caches are slow.
 //! Transfers from the last cache are fast, and a line gets there when new lines evict it. So on
 //! Zen 4 all of the ring is used, and messages of more than 4 KiB go through it too, because
-//! their slots would all stay in the cores' caches: see `bench/record/2026-11-22-zen4-2cpu-channel`,
-//! and for Intel `bench/record/2026-11-23-cascade-lake-2cpu-channel`.
+//! their slots would all stay in the cores' caches.
+//! `bench/record/2026-11-22-zen4-2cpu-channel` has the figures, and
+//! `bench/record/2026-11-23-cascade-lake-2cpu-channel` those of Intel.
 //!
 //! The processor's vendor decides, because the measured `distance` does not distinguish Intel from
 //! Zen 4. An unknown vendor counts as AMD, because that loses less if it is wrong.
