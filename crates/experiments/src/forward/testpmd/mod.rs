@@ -63,7 +63,7 @@ pub(super) struct Session {
 
 impl Testpmd {
     /// The remedy if it is not installed.
-    pub const REMEDY: &'static str = "apt-get install dpdk-dev, or name it with --testpmd";
+    pub const REMEDY: &'static str = "apt-get install dpdk-dev, or name it by --set testpmd=FILE";
 
     /// The testpmd at this path, or on `PATH`.
     ///
