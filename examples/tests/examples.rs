@@ -43,6 +43,12 @@ fn event_loop_example_sends_every_message() {
 }
 
 #[test]
+fn message_in_heap_example_receives_every_message() {
+    let part = "received 4 messages into 4 blocks of the heap";
+    assert_prints(env!("CARGO_BIN_EXE_example-message-in-heap"), &[part]);
+}
+
+#[test]
 fn forward_example_counts_generated_packets() {
     let parts = ["EtherType 0x0800: 1000 packets", "1000 packets in 64000 B from gen0"];
     assert_prints(env!("CARGO_BIN_EXE_example-forward"), &parts);

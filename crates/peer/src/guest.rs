@@ -155,7 +155,9 @@ impl Mapped {
         let guard = match memory::guarded(start, length, page as usize) {
             Ok(guard) => Some(guard),
             Err(error) => {
-                memory::unmap(start, length);
+                // SAFETY: mapped above, and owned by this function. Nothing refers to it yet. It
+                // has no guard, as that is the error.
+                unsafe { memory::unmap(start, length) };
                 return Err(error);
             }
         };
@@ -170,7 +172,9 @@ impl Drop for Mapped {
         // The guard is dropped first, so that it does not map zeros over a later mapping by other
         // code.
         self.guard = None;
-        memory::unmap(self.start, self.mapped_bytes);
+        // SAFETY: this value owns the mapping. Accesses borrow the value, so that none is under
+        // way. The guard was dropped above.
+        unsafe { memory::unmap(self.start, self.mapped_bytes) };
     }
 }
 

@@ -287,7 +287,10 @@ pub fn map_aligned(
     let mapped = unsafe { rustix::mm::mmap(base.cast(), size_bytes, protection, flags, file, 0) };
     let unmap_part = |start: *mut u8, length: usize| {
         if let Some(start) = NonNull::new(start).filter(|_| length > 0) {
-            unmap(start, length);
+            // SAFETY: the caller owns the range: it lies in the addresses reserved above, outside
+            // of the new mapping if there is one. It was never accessible, so that nothing refers
+            // to it. It has no guard.
+            unsafe { unmap(start, length) };
         }
     };
     match mapped {
@@ -336,10 +339,14 @@ fn map(
     })
 }
 
-/// Unmaps a mapping that the caller owns. The caller must have no more references into it.
-pub fn unmap(base: NonNull<u8>, size_bytes: usize) {
-    // SAFETY: callers pass a mapping of exactly this size that they created and do not use any
-    // more.
+/// Unmaps the pages from `base` on that contain `size_bytes` bytes.
+///
+/// # Safety
+/// - The caller owns these pages, as a whole mapping or as a part of one.
+/// - No reference to them exists, and no pointer to them is used after this call.
+/// - No guard of [`guarded`] includes them: it could map zeros over a later mapping of other code.
+pub unsafe fn unmap(base: NonNull<u8>, size_bytes: usize) {
+    // SAFETY: by the caller's promises, the pages belong to the caller, and nothing uses them.
     let result = unsafe { rustix::mm::munmap(base.as_ptr().cast(), size_bytes) };
     debug_assert!(result.is_ok(), "munmap: {result:?}");
 }
@@ -375,11 +382,13 @@ mod tests {
         let base = map_file(file.as_fd(), size_bytes, ProtFlags::READ, MapFlags::PRIVATE).unwrap();
         populate(base, size_bytes).unwrap();
         assert_eq!((blocks(&file) - before) * BLOCK_BYTES, size_bytes as u64);
-        unmap(base, size_bytes);
-        // A page after the end of a file never exists.
+        // SAFETY: the test owns this mapping, does not use it again, and did not guard it.
+        unsafe { unmap(base, size_bytes) };
+        // A page behind the end of a file never exists.
         let base = map_file(file.as_fd(), 2 * size_bytes, ProtFlags::READ, MapFlags::PRIVATE);
         let result = populate(base.as_ref().copied().unwrap(), 2 * size_bytes);
         assert!(matches!(result, Err(Error::Memory { .. })), "{result:?}");
-        unmap(base.unwrap(), 2 * size_bytes);
+        // SAFETY: as above.
+        unsafe { unmap(base.unwrap(), 2 * size_bytes) };
     }
 }

@@ -211,6 +211,8 @@ impl Fetch {
 impl Drop for Region {
     fn drop(&mut self) {
         self.guard = None;
-        memory::unmap(self.base, self.size_bytes);
+        // SAFETY: this value owns the mapping. References to it borrow this value, so that none
+        // exists. The guard was dropped above.
+        unsafe { memory::unmap(self.base, self.size_bytes) };
     }
 }

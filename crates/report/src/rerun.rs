@@ -72,13 +72,13 @@ fn forward_pvp(record: &Record) -> String {
     if flow != "pvp" {
         let _ = write!(command, " --flow {flow}");
     }
-    let own = [
-        (key::SIZE_BYTES, "--sizes"),
-        (key::GUEST, "--guest"),
-        (key::LAYOUT, "--layout"),
-        (key::QUEUES, "--queues"),
-    ];
+    let own = [(key::SIZE_BYTES, "--sizes"), (key::GUEST, "--guest")];
     options(&mut command, record, &own);
+    for setting in [key::LAYOUT, key::QUEUES] {
+        if let Some(value) = field(record, setting) {
+            let _ = write!(command, " --set {setting}={}", quoted(&value));
+        }
+    }
     if record.subject == "haul" {
         options(&mut command, record, &[(key::COPY, "--copy")]);
     }
@@ -204,6 +204,19 @@ mod tests {
         assert_eq!(
             command(&growth),
             "haul heap bench --test growth --sizes 4096 --align 4096 --rounds 5 --threads 1 --shared --json"
+        );
+        let flow = Record::new("r", "forward.enqueue", "haul", "rate_peak", "packets/s")
+            .with("size_bytes", 64)
+            .with("guest", "haul")
+            .with("layout", "packed")
+            .with("queues", 2)
+            .with("copy", "libc");
+        let settings = "--set layout=packed --set queues=2";
+        assert_eq!(
+            command(&flow),
+            format!(
+                "haul forward pvp --flow enqueue --sizes 64 --guest haul {settings} --copy libc"
+            )
         );
         let transfer = Record::new("r", "channel.transfer", "ucx", "cpu", "s/GB")
             .with("target", "warm")

@@ -13,20 +13,17 @@ use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::table::{self, ChannelTable};
 
-/// From this size on, one copy by the kernel is faster than two copies by the processor if both
-/// ends share the only processor. Below this size, the ring's chunks stay in the cache, and a
-/// system call per message costs more than the second copy. If other programs keep several
-/// processors busy, the ring remains the choice: on two busy processors of Zen 4 the ring moved
-/// 5.5 GB/s at 0.18 s/GB, `pull` 1.6 at 0.25, `double` 1.8 at 0.25 (256 MiB). With one of the two
-/// processors busy, the ring moved 1.55 GB/s and `pull` 1.52 at 64 KiB, 3.43 and 3.05 at 256 KiB,
-/// 3.74 and 2.83 at 16 MiB.
+/// From this size on, one copy by the kernel is faster than two by the processors if both ends
+/// share the only processor. Below this size, the ring's chunks stay in the cache, and a system
+/// call per message costs more than the second copy. With several processors that other programs
+/// keep busy, the ring remains the choice: it moves more than `pull` and `double`, for less
+/// processor time (`bench/record/2026-11-22-zen4-2cpu-channel`).
 const PULL_BYTES_MIN: u64 = 128 << 10;
 /// From this size on `double` is the choice if each end has a processor and the receiver's memory
 /// is new: page faults then take longer than copies, and with `double` each end handles half of
-/// the faults. Into memory that was used before, the ring is at least as fast at every size,
-/// wherever the two ends run (see `ring`), and needs less processor time. GB/s of `ring` and
-/// `double` into new memory, Zen 4: 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and
-/// 2.09 at 1 MiB, 1.37 and 2.48 at 16 MiB.
+/// them. Into memory that was used before, the ring is at least as fast at every size, wherever
+/// the two ends run (see `ring`), and needs less processor time
+/// (`bench/record/2026-11-22-zen4-2cpu-channel`).
 const DOUBLE_INTO_NEW_BYTES_MIN: u64 = 128 << 10;
 /// The mechanism for this message: the one that the settings name, otherwise `inline` up to
 /// `longest_inline`, otherwise the fastest one as measured on this machine, otherwise the one

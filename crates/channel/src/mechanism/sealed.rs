@@ -381,6 +381,8 @@ impl DerefMut for Building {
 
 impl Drop for Building {
     fn drop(&mut self) {
-        memory::unmap(self.base, self.length);
+        // SAFETY: this value owns the mapping. References to it borrow this value, so that none
+        // exists. It has no guard.
+        unsafe { memory::unmap(self.base, self.length) };
     }
 }

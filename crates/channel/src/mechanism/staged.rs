@@ -189,7 +189,9 @@ impl Making {
         // file was not handed over yet.
         let target = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), piece) };
         source.copy_to(target, Hint::Unknown);
-        memory::unmap(base, piece);
+        // SAFETY: mapped above, and owned by this function. `target`, the only reference to it, is
+        // not used again. It has no guard.
+        unsafe { memory::unmap(base, piece) };
         self.done += piece;
         Ok(self.done == length)
     }
@@ -213,13 +215,17 @@ fn copy_piece(file: BorrowedFd<'_>, target: &mut [u8], offset: usize) -> Result<
     let length = (target.len() - offset).min(STEP_BYTES);
     let base = memory::map_part(file, offset, length, ProtFlags::READ)?;
     if let Err(error) = memory::fill_holes(base, length) {
-        memory::unmap(base, length);
+        // SAFETY: mapped above, and owned by this function. Nothing refers to it yet. It has no
+        // guard.
+        unsafe { memory::unmap(base, length) };
         return Err(error.into());
     }
     // SAFETY: a mapping of this length, made here, of a file whose size is sealed, and whose bytes
     // are sealed or exclusive to this process.
     let source = unsafe { std::slice::from_raw_parts(base.as_ptr(), length) };
     Hint::Unknown.copy(&mut target[offset..offset + length], source);
-    memory::unmap(base, length);
+    // SAFETY: mapped above, and owned by this function. `source`, the only reference to it, is not
+    // used again. It has no guard.
+    unsafe { memory::unmap(base, length) };
     Ok(length)
 }

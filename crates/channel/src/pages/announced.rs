@@ -3,18 +3,9 @@
 //!
 //! The first write to a page of a private view of a file causes a fault and a copy of 4 KiB,
 //! however large the file's own pages are. Announced bytes are copied into huge pages of 2 MiB,
-//! which then replace the view's pages; parts of a huge page are copied by one system call.
-//! Measured on Zen 4 under KVM, kernel 6.18, for a tenth of a view of 256 MiB, in ms of processor
-//! time. One warm copy of the whole view takes 24.5 ms:
-//!
-//! | | in one piece | in pieces of 256 KiB | of 64 KiB | one page of ten |
-//! |---|---|---|---|---|
-//! | a fault for each page | 20.4 to 21.1 | | | 19.3 to 21.0 |
-//! | `MADV_POPULATE_WRITE` for each piece | 13.5 to 15.1 | 16.6 | 17.6 | 28.7 to 30.2 |
-//! | as one call for 1024 of them, `process_madvise` | | | | 18.7 to 19.7 |
-//! | new huge pages, filled and moved there | 4.6 to 5.1 | | | |
-//! | the same, of memory that its host had taken back | 90 to 110 | | | |
-//! | those of a message that is gone, see `spares` | 2.1 to 5.2 | | | |
+//! which then replace the view's pages; parts of a huge page are copied by one system call. For a
+//! tenth of a view in one piece, this takes a quarter of the time of the faults
+//! (`bench/record/2026-11-22-zen4-2cpu-channel`).
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -99,7 +90,9 @@ fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
         // SAFETY: both mappings have this length; one belongs to the caller alone, the other to
         // this function.
         unsafe { Hint::Unknown.copy_raw(view.as_ptr(), new.as_ptr(), length) };
-        memory::unmap(new, length);
+        // SAFETY: this function owns these pages. It made no reference to them, and does not use
+        // its pointer again. They have no guard.
+        unsafe { memory::unmap(new, length) };
         registry::note_private(addresses.start..addresses.start + length);
     } else {
         registry::note_huge(addresses.start..addresses.start + length);

@@ -233,20 +233,28 @@ impl Drop for Buffer {
             let at = |address: usize| base.with_addr(address.try_into().expect("mapped, not zero"));
             let mut done = base.addr().get();
             for huge in registry::forget(base) {
-                unmap_between(at(done), huge.start);
-                spares::give(at(huge.start), huge.len());
+                // SAFETY: a part of this value's mapping, which nothing unmapped yet. References to
+                // it borrow this value, so that none exists. It has no guard.
+                unsafe { unmap_between(at(done), huge.start) };
+                // SAFETY: as above; these are the private huge pages that `copy_huge` put there.
+                unsafe { spares::give(at(huge.start), huge.len()) };
                 done = huge.end;
             }
-            unmap_between(at(done), end);
+            // SAFETY: as above, the remainder.
+            unsafe { unmap_between(at(done), end) };
         }
     }
 }
 
-/// Unmaps a part of a mapping that the caller owns and gives up.
-fn unmap_between(start: NonNull<u8>, end: usize) {
+/// Unmaps the pages from `start` to `end`, if there are any.
+///
+/// # Safety
+/// The promises of [`memory::unmap`] for these pages.
+unsafe fn unmap_between(start: NonNull<u8>, end: usize) {
     let bytes = end - start.addr().get();
     if bytes > 0 {
-        memory::unmap(start, bytes);
+        // SAFETY: the caller's promises.
+        unsafe { memory::unmap(start, bytes) };
     }
 }
 

@@ -76,7 +76,8 @@ mod tests {
         let base = memory::map_file(first.as_fd(), 4096, protection, MapFlags::SHARED).unwrap();
         drop(first);
         assert!(!is_exclusive(second.as_fd()), "its mapping writes");
-        memory::unmap(base, 4096);
+        // SAFETY: the test owns this mapping, has no reference to it, and did not guard it.
+        unsafe { memory::unmap(base, 4096) };
         assert!(is_exclusive(second.as_fd()));
         let copy = second.try_clone().unwrap();
         assert!(is_exclusive(copy.as_fd()), "another number of the same description");

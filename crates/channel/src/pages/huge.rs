@@ -1,16 +1,9 @@
 //! Huge pages for a new memory file in which a message is built. The kernel gives files no huge
-//! pages while `shmem_enabled` is `never`, the default, even if a program advises huge pages. But
-//! `MADV_COLLAPSE` (Linux 6.1) replaces the pages of 2 MiB with a huge page at once. If the file
-//! contains only one page in each 2 MiB, this copies almost nothing.
-//!
-//! Measured on Zen 4, kernel 6.18, for 256 MiB, in ms of processor time. One warm copy takes 29
-//! ms:
-//!
-//! | | made | filled | unmapped and sealed | a page of ten written to in a view | given back |
-//! |---|---|---|---|---|---|
-//! | 4 KiB | 81 to 96 | 154 to 159 | 11 | 17 to 29 | 39 to 42 |
-//! | collapsed before it is filled | 16 to 44 | 24 to 29 | 0.1 | 16 to 20 | 2.6 |
-//! | collapsed after it was filled | 71 to 76 | 141 to 171 + 104 to 106 | 0.1 | 17 to 18 | 2.8 |
+//! pages while `shmem_enabled` is `never`, the default, whatever the advice. But `MADV_COLLAPSE`
+//! (Linux 6.1) replaces the pages of 2 MiB by a huge page at once. If the file contains only one
+//! page in each 2 MiB, this copies almost nothing: memory that is collapsed before it is filled
+//! takes at most a quarter of the time of pages of 4 KiB
+//! (`bench/record/2026-11-22-zen4-2cpu-channel`).
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
@@ -43,7 +36,9 @@ pub(crate) fn map_whole(file: BorrowedFd<'_>, size_bytes: usize) -> Result<NonNu
     match memory::reserve(file, 0, size_bytes) {
         Ok(()) => Ok(base),
         Err(error) => {
-            memory::unmap(base, size_bytes);
+            // SAFETY: mapped above, and owned by this function. Nothing refers to it yet. It has
+            // no guard.
+            unsafe { memory::unmap(base, size_bytes) };
             Err(error.into())
         }
     }
@@ -62,7 +57,9 @@ pub(crate) fn aligned_address(size_bytes: usize) -> usize {
     let room =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), around, protection, flags) };
     let Some(room) = room.ok().and_then(|room| NonNull::new(room.cast::<u8>())) else { return 0 };
-    memory::unmap(room, around);
+    // SAFETY: mapped above, and owned by this function. It is not accessible, so that nothing
+    // refers to it. It has no guard.
+    unsafe { memory::unmap(room, around) };
     room.as_ptr().addr().next_multiple_of(HUGE_BYTES)
 }
 
@@ -113,7 +110,8 @@ mod tests {
             assert!(bytes.iter().all(|byte| *byte == 0), "{size_bytes}");
             bytes.fill(7);
             assert!(bytes.iter().all(|byte| *byte == 7), "{size_bytes}");
-            memory::unmap(base, size_bytes);
+            // SAFETY: the test owns this mapping, does not use `bytes` again, and did not guard it.
+            unsafe { memory::unmap(base, size_bytes) };
         }
         let file = memory::create_file(1).unwrap();
         assert!(map_whole(file.as_fd(), 0).is_err());

@@ -197,7 +197,9 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.guard = None;
-        memory::unmap(self.base, self.size_bytes);
+        // SAFETY: this value owns the mapping. Every lease holds the pool, so that no reference to
+        // a part of it exists. The guard was dropped above.
+        unsafe { memory::unmap(self.base, self.size_bytes) };
     }
 }
 

@@ -224,7 +224,9 @@ mod tests {
         assert!(buffer[8..].iter().all(|byte| *byte == 7));
         for is_marked in [false, true] {
             let replaced = Replaced::mark(start, length);
-            memory::unmap(start, length);
+            // SAFETY: pages of the test's buffer, which the test uses again only after they are
+            // mapped anew. No reference to them exists here. They have no guard.
+            unsafe { memory::unmap(start, length) };
             if is_marked {
                 replaced.keep_mapped()
             } else {
@@ -263,7 +265,9 @@ mod tests {
         let start = NonNull::new(buffer.as_mut_ptr()).unwrap();
         let replaced = Replaced::mark(start, length);
         assert!(replaced.are_there());
-        memory::unmap(start, length);
+        // SAFETY: pages of the test's buffer, which the test uses again only after they are mapped
+        // anew. No reference to them exists here. They have no guard.
+        unsafe { memory::unmap(start, length) };
         assert!(!replaced.are_there());
         let last = start.map_addr(|address| address.checked_add(2 * PAGE_BYTES).unwrap());
         for others in [last, start] {
@@ -271,8 +275,10 @@ mod tests {
             assert_eq!(map_what_is_free(start, length), Err(Errno::EXIST));
             assert!(!replaced.are_there(), "{others:?}");
         }
-        memory::unmap(start, PAGE_BYTES);
-        memory::unmap(last, PAGE_BYTES);
+        // SAFETY: as above.
+        unsafe { memory::unmap(start, PAGE_BYTES) };
+        // SAFETY: as above.
+        unsafe { memory::unmap(last, PAGE_BYTES) };
         map_what_is_free(start, length).unwrap();
     }
 }

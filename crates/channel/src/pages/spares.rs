@@ -41,7 +41,11 @@ pub(crate) fn remove_receiver() {
         spares.bytes = 0;
         std::mem::take(&mut spares.ranges)
     };
-    gone.into_iter().for_each(|(base, bytes)| memory::unmap(base, bytes));
+    for (base, bytes) in gone {
+        // SAFETY: the spares owned these pages, and no longer contain them. By the promises to
+        // `give`, nothing refers to them, and they have no guard.
+        unsafe { memory::unmap(base, bytes) };
+    }
 }
 
 /// Removes adjacent, whole huge pages from the spares and returns them: at most `bytes`. The
@@ -50,19 +54,26 @@ pub(crate) fn take(bytes: usize) -> Option<(NonNull<u8>, usize)> {
     spares().take(bytes)
 }
 
-/// Keeps whole huge pages, as many as there is room for, and unmaps the remainder. The pages must
-/// be private and anonymous, they must belong to the caller, and no references to them may exist.
-pub(crate) fn give(base: NonNull<u8>, bytes: usize) {
+/// Keeps whole huge pages, as many as there is room for, and unmaps the remainder.
+///
+/// # Safety
+/// - The pages are private, anonymous and writable, and the caller owns them and gives them up.
+/// - No reference to them exists, and no pointer to them is used after this call.
+/// - They have no guard.
+pub(crate) unsafe fn give(base: NonNull<u8>, bytes: usize) {
     let kept = {
         let mut spares = spares();
         let kept = bytes.min(spares.room());
-        spares.give(base, kept);
+        // SAFETY: a part of the caller's pages, for which the caller has promised the same.
+        unsafe { spares.give(base, kept) };
         kept
     };
     if kept < bytes {
         // SAFETY: inside the mapping, as it is longer.
         let rest = unsafe { base.add(kept) };
-        memory::unmap(rest, bytes - kept);
+        // SAFETY: the caller gives up these pages, promises that nothing refers to them, and that
+        // they have no guard. The spares keep only the pages before `rest`.
+        unsafe { memory::unmap(rest, bytes - kept) };
     }
 }
 
@@ -100,8 +111,12 @@ impl Spares {
         Some((base, taken))
     }
 
-    fn give(&mut self, base: NonNull<u8>, bytes: usize) {
-        // The copy into the spares writes whole huge pages.
+    /// Keeps these pages, all of them.
+    ///
+    /// # Safety
+    /// The promises of the function [`give`].
+    unsafe fn give(&mut self, base: NonNull<u8>, bytes: usize) {
+        // The copy into them writes whole huge pages.
         assert!(
             (base.addr().get() | bytes).is_multiple_of(HUGE_BYTES),
             "{bytes} B at {base:p} are not whole huge pages"
@@ -118,11 +133,12 @@ mod tests {
     use super::*;
     use crate::pages::huge;
 
-    /// Mapped memory of `count` huge pages.
+    /// Mapped memory of `count` huge pages, writable as the pages of [`give`] must be.
     fn pages(count: usize) -> (NonNull<u8>, usize) {
         let bytes = count * HUGE_BYTES;
         let address = std::ptr::without_provenance_mut(huge::aligned_address(bytes));
-        let (protection, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::PRIVATE);
+        let protection = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+        let flags = rustix::mm::MapFlags::PRIVATE;
         // SAFETY: a new mapping at an unused address affects no other memory.
         let base =
             unsafe { rustix::mm::mmap_anonymous(address, bytes, protection, flags) }.unwrap();
@@ -134,12 +150,15 @@ mod tests {
         let mut spares = Spares::new();
         assert_eq!(spares.take(HUGE_BYTES), None);
         let (base, bytes) = pages(3);
-        spares.give(base, bytes);
+        // SAFETY: the test owns these pages, has no reference to them, and did not guard them.
+        unsafe { spares.give(base, bytes) };
         assert_eq!(spares.take(HUGE_BYTES), Some((base, HUGE_BYTES)));
         let (rest, left) = spares.take(5 * HUGE_BYTES).unwrap();
         assert_eq!((rest.addr().get(), left), (base.addr().get() + HUGE_BYTES, 2 * HUGE_BYTES));
         assert_eq!((spares.bytes, spares.take(HUGE_BYTES)), (0, None));
-        memory::unmap(base, bytes);
+        // SAFETY: the test has taken all of these pages again, has no reference to them, and did
+        // not guard them.
+        unsafe { memory::unmap(base, bytes) };
     }
 
     #[test]
@@ -147,7 +166,8 @@ mod tests {
         // The process's spares, which other tests share: pages of these tests may be among them.
         add_receiver();
         let (base, bytes) = pages(KEPT_BYTES_MAX / HUGE_BYTES + 3);
-        give(base, bytes);
+        // SAFETY: the test owns these pages, has no reference to them, and did not guard them.
+        unsafe { give(base, bytes) };
         assert!(spares().bytes <= KEPT_BYTES_MAX);
         remove_receiver();
         let mut alone = Spares::new();
@@ -155,14 +175,19 @@ mod tests {
         alone.receivers = 1;
         assert_eq!(alone.room(), KEPT_BYTES_MAX);
         let (base, bytes) = pages(1);
-        alone.give(base, bytes);
+        // SAFETY: as above.
+        unsafe { alone.give(base, bytes) };
         assert_eq!((alone.bytes, alone.room()), (HUGE_BYTES, KEPT_BYTES_MAX - HUGE_BYTES));
-        memory::unmap(base, bytes);
+        // SAFETY: `alone` does not unmap its pages, so that the test still owns them. It has no
+        // reference to them, and did not guard them.
+        unsafe { memory::unmap(base, bytes) };
     }
 
     #[test]
     #[should_panic(expected = "not whole huge pages")]
     fn give_refuses_part_of_huge_page() {
-        Spares::new().give(NonNull::without_provenance(HUGE_BYTES.try_into().unwrap()), 4096);
+        let base = NonNull::without_provenance(HUGE_BYTES.try_into().unwrap());
+        // SAFETY: the call panics and keeps no pages, so that it does not matter who owns them.
+        unsafe { Spares::new().give(base, 4096) };
     }
 }

@@ -4,10 +4,9 @@
 pub(crate) const SLOTS: u64 = 16;
 /// The header at the beginning of a slot, before the bytes: one cache line.
 pub(crate) const HEADER_BYTES: usize = 64;
-/// The longest message that fits into its slot. On Cascade Lake, interleaved with the ring, GB/s
-/// and half a round trip in ns: 4 KiB 11.4 and 1050 (the ring 5.6 and 1580), 8 KiB 12.8 and 1850
-/// (7.9 and 2500), 16 KiB 12.0 and 2900 (9.4 and 4000). But slots of 16 KiB and the whole ring
-/// together are more than 2 MiB.
+/// The longest message that fits into its slot. On Cascade Lake, slots are faster than the ring up
+/// to 16 KiB (`bench/record/2026-11-23-cascade-lake-2cpu-channel`), but slots of that size and the
+/// whole ring together are more than 2 MiB.
 pub(crate) const INLINE_BYTES_MAX: usize = 8192;
 /// The stride of the slots: a header, and the bytes of an inline message or a table. The stride
 /// is not a multiple of a page, so that slots do not share the same sets of a cache.

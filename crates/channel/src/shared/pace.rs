@@ -2,10 +2,8 @@
 
 use super::layout::{CELL_BYTES, CHUNKS, CHUNKS_ALL};
 
-/// From this size on, a message uses all of the ring. Interleaved measurements on Zen 4 with ends
-/// that sleep, GB/s through 1 and through 1.75 MiB: 64 KiB to 2 MiB equal (10 to 20% less in
-/// another run with ends that spin), 4 MiB 12.5 and 12.3, 16 MiB 8.5 and 11.2, 64 MiB 9.8 and
-/// 10.0, 256 MiB 12.3 and 12.6.
+/// From this size on, a message uses all of the ring. Below, all of it is no faster than 1 MiB, and
+/// slower if the ends spin (`bench/record/2026-11-22-zen4-2cpu-channel`).
 const CHUNKS_ALL_BYTES_MIN: u64 = 4 << 20;
 /// From this size on, a message uses all chunks even if neither end sleeps, because the message
 /// itself exceeds the caches.

@@ -253,7 +253,8 @@ impl Pinned {
         // SAFETY: the slice is borrowed; the later changes of its bytes are what the test is about.
         let count = unsafe { rustix::pipe::vmsplice(&keeper, &slices, SpliceFlags::empty()) };
         assert_eq!(count, Ok(pages * PAGE));
-        unmap(base, pages * PAGE);
+        // SAFETY: mapped above, and neither `bytes` nor `slices` is used again.
+        unsafe { unmap(base, pages * PAGE) };
         Self { keeper, reader: Some(reader) }
     }
 
@@ -275,7 +276,8 @@ impl Pinned {
         // length.
         let done =
             unsafe { libc::syscall(libc::SYS_io_uring_register, ring, 0, &raw const vector, 1) };
-        unmap(base, pages * PAGE);
+        // SAFETY: mapped above, and no reference to it was made.
+        unsafe { unmap(base, pages * PAGE) };
         (done == 0).then(|| Self { keeper, reader: None })
     }
 
@@ -294,8 +296,10 @@ fn map(file: &impl AsFd, size: usize, protection: ProtFlags) -> *mut libc::c_voi
     unsafe { rustix::mm::mmap(std::ptr::null_mut(), size, protection, flags, file, 0) }.unwrap()
 }
 
-fn unmap(base: *mut libc::c_void, size: usize) {
-    // SAFETY: a mapping that `map` made, to which no reference remains.
+/// # Safety
+/// `base` and `size` are those of one `map`, and nothing refers to the memory any more.
+unsafe fn unmap(base: *mut libc::c_void, size: usize) {
+    // SAFETY: the caller's promise is munmap's condition.
     unsafe { rustix::mm::munmap(base, size) }.unwrap();
 }
 

@@ -4,11 +4,12 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 use haul_experiments::forward::{Flow, Layout};
 use haul_model::Sizes;
 
 use super::number::number;
+use super::settings::Settings;
 use super::sizes::swept;
 use super::time::time;
 use super::users::Allowed;
@@ -117,14 +118,16 @@ pub(crate) struct Between {
     haul forward pvp --sizes 64 --copy haul,libc --restarts 3 --json\n  \
     haul forward pvp --switch haul,testpmd --guest testpmd --restarts 15 --out pvp\n  \
     haul forward pvp --switch haul,ovs --guest testpmd\n  \
-    haul forward pvp --sizes 64 --search ndr --trial 200ms --trial-sum 2s --latency\n  \
-    haul forward pvp --flow return --switch haul,testpmd --search ndr --searches 5 --trial 200ms --trial-sum 1s\n  \
+    haul forward pvp --sizes 64 --search ndr --settings short-trials.toml\n  \
+    haul forward pvp --flow return --switch haul,testpmd --search ndr --set searches=5\n  \
     haul forward pvp --flow enqueue --sweep 60..256:1 --copy haul,libc --restarts 3 --out sweep\n  \
-    haul forward pvp --queues 4 --copy haul,libc\n  \
-    haul forward pvp --guest qemu --sizes 64 --search ndr --trial 200ms --trial-sum 1s\n\n\
+    haul forward pvp --set queues=4 --copy haul,libc\n  \
+    haul forward pvp --guest qemu --sizes 64 --search ndr\n\n\
     testpmd is in Debian's package dpdk-dev, Open vSwitch in openvswitch-switch-dpdk. Flows: pvp (generator,\n\
     switch, guest, switch), enqueue (switch to guest), dequeue (guest to switch), loopback (packets circulate),\n\
-    return (the guest's packets to the switch and back).")]
+    return (the guest's packets to the switch and back).\n\n\
+    Settings, in a file or by --set: guest_image, testpmd, simd, layout, queues, source, searches, trial,\n\
+    trial_sum, latency. docs/forward-pvp.md describes each.")]
 pub(crate) struct Pvp {
     /// Sizes of packets, without the frame check sequence: a list such as 64,1500, or a range
     /// FIRST..LAST[:STEP]
@@ -144,22 +147,47 @@ pub(crate) struct Pvp {
     /// testpmd as switch, split or packed rings)
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = ["haul", "testpmd", "qemu"])]
     pub(crate) guest: String,
+    /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, only --flow pvp), or several
+    #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = ["haul", "testpmd", "ovs"])]
+    pub(crate) switch: Vec<String>,
+    /// The packets' path: pvp, enqueue, dequeue, loopback or return
+    #[arg(long, value_name = "FLOW", default_value = "pvp")]
+    pub(crate) flow: Flow,
+    /// Restarts of each program [default: 9; with QEMU's guest 3, which boots first and looks for a
+    /// switch only once a second]
+    #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1000>)]
+    pub(crate) restarts: Option<u16>,
+    /// Measured time of each restart [default: 500ms; 50ms for each size of a sweep]
+    #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
+    pub(crate) time: Option<Duration>,
+    /// Search for the highest loads that reach a goal, by MLRsearch (RFC 9971), with haul as
+    /// switch, or with any switch for --flow return: ndr (no loss in half of the trials' time), pdr
+    /// (0.5% loss there), rfc2544 (no loss at all); several may be given
+    #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
+    pub(crate) search: Vec<String>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// Folder for forward.jsonl (the records) and report.html (the page)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The settings of `haul forward pvp`.
+#[derive(Debug, Args)]
+pub(crate) struct PvpSettings {
     /// Folder with the kernel of QEMU's guest, made by scripts/vhost-guest --image. HAUL_QEMU names
     /// a QEMU other than the one on PATH [default: target/forward-guest]
     #[arg(long, value_name = "DIR")]
     pub(crate) guest_image: Option<PathBuf>,
-    /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, only --flow pvp), or several
-    #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = ["haul", "testpmd", "ovs"])]
-    pub(crate) switch: Vec<String>,
     /// Path of testpmd [default: dpdk-testpmd on PATH]
     #[arg(long, value_name = "FILE")]
     pub(crate) testpmd: Option<PathBuf>,
     /// Widest vectors that testpmd uses, in bits [default: as its EAL chooses; on x86-64 256]
     #[arg(long, value_name = "BITS", value_parser = simd_bits)]
     pub(crate) simd: Option<u32>,
-    /// The packets' path: pvp, enqueue, dequeue, loopback or return
-    #[arg(long, value_name = "FLOW", default_value = "pvp")]
-    pub(crate) flow: Flow,
     /// Layout of the rings: split or packed (both with mergeable buffers), split-in-order,
     /// packed-in-order (with mergeable buffers), split-vector or packed-vector (without mergeable
     /// buffers)
@@ -174,37 +202,19 @@ pub(crate) struct Pvp {
     /// beside testpmd, whose source has no content either]
     #[arg(long, value_name = "SOURCE", value_parser = ["gen", "null"])]
     pub(crate) source: Option<String>,
-    /// Restarts of each program [default: 9; with QEMU's guest 3, which boots first and looks for a
-    /// switch only once a second]
-    #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1000>)]
-    pub(crate) restarts: Option<u16>,
-    /// Measured time of each restart [default: 500ms; 50ms for each size of a sweep]
-    #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
-    pub(crate) time: Option<Duration>,
-    /// Search for the highest loads that reach a goal, by MLRsearch (RFC 9971), with haul as
-    /// switch, or with any switch for --flow return: ndr (no loss in half of the trials' time), pdr
-    /// (0.5% loss in that half), rfc2544 (no loss at all); several may be given
-    #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
-    pub(crate) search: Vec<String>,
-    /// Searches of each program; the programs take turns, and each search begins with a restart
+    /// Searches of each program, in turn, each after a restart
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 1000>)]
     pub(crate) searches: u16,
     /// Duration of one trial of a search [default: 1s; 60s for rfc2544]
-    #[arg(long, value_name = "TIME", value_parser = time::<1, 60>, requires = "search")]
+    #[arg(long, value_name = "TIME", value_parser = time::<1, 60>)]
     pub(crate) trial: Option<Duration>,
     /// Total duration of the trials of one load [default: 21s; 60s for rfc2544]
-    #[arg(long, value_name = "TIME", value_parser = time::<1, 86_400>, requires = "search")]
+    #[arg(long, value_name = "TIME", value_parser = time::<1, 86_400>)]
     pub(crate) trial_sum: Option<Duration>,
     /// Measure latency at 10, 50 and 90% of the first load that is found, from the time at which
     /// each packet was due
-    #[arg(long, requires = "search")]
+    #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub(crate) latency: bool,
-    /// Folder for forward.jsonl (the records) and report.html (the page)
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print each record as one line of JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Vector widths that DPDK's EAL accepts.
@@ -262,9 +272,10 @@ mod tests {
         assert_eq!((kernel.is_to_kernel(), kernel.restarts()), (true, 3));
         assert_eq!(kernel.copies(), ["haul", "libc"]);
         let words =
-            ["--guest", "qemu", "--guest-image", "image", "--restarts", "7", "--copy", "libc"];
+            ["--guest", "qemu", "--set", "guest_image=image", "--restarts", "7", "--copy", "libc"];
         let own = pvp(&words);
         assert_eq!((own.restarts(), own.copies()), (7, vec!["libc".to_owned()]));
-        assert_eq!(own.guest_image, Some("image".into()));
+        let settings: PvpSettings = own.settings.read().unwrap();
+        assert_eq!(settings.guest_image, Some("image".into()));
     }
 }

@@ -5,7 +5,8 @@
 //! - `number`: how a whole number is written;
 //! - `time`: how a time is written;
 //! - `sizes`: how sizes and their ranges are written;
-//! - `users`: names of the users whose processes may connect;
+//! - `users`: how users are named whose processes may connect;
+//! - `settings`: options that few runs need, as a file in TOML;
 //! - `copy`: the arguments of `haul copy`;
 //! - `channel`: the arguments of `haul channel`;
 //! - `forward`: the arguments of `haul forward`;
@@ -25,6 +26,7 @@ pub(crate) mod forward;
 pub(crate) mod heap;
 mod number;
 pub(crate) mod pcie;
+pub(crate) mod settings;
 pub(crate) mod sim;
 pub(crate) mod sizes;
 #[cfg(test)]

@@ -254,6 +254,14 @@ pub(crate) enum Error {
         /// The option to add.
         remedy: &'static str,
     },
+    /// A setting that does not exist, or whose value is not possible.
+    #[error("cannot use {attempt}: {reason}")]
+    Setting {
+        /// The setting, its value and its file; or the file.
+        attempt: String,
+        /// The fault, with the limits.
+        reason: String,
+    },
     /// A mechanism that does not work on this machine, or not for this size.
     #[error("cannot measure mechanism {name}: {reason}; {remedy}")]
     Mechanism {
@@ -364,6 +372,7 @@ impl Error {
             | Self::Size { .. }
             | Self::NoSize { .. }
             | Self::Unused { .. }
+            | Self::Setting { .. }
             | Self::Mechanism { .. }
             | Self::Copy { .. }
             | Self::PacketSize { .. }

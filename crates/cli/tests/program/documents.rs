@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{away, run};
+use crate::{away, haul, run};
 
 /// How a shown command is tested.
 enum Shown {
@@ -166,6 +166,15 @@ fn is_tuning(text: &str) -> bool {
     }
 }
 
+/// Whether `haul forward pvp` accepts these settings: it then refuses the size.
+fn is_settings(text: &str) -> bool {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, text).unwrap();
+    let words = ["forward", "pvp", "--search", "ndr", "--sizes", "59", "--settings"];
+    run(haul(&words).arg(file.path())).expect(2).says(&["59 B"]);
+    true
+}
+
 /// Rust blocks are run as examples of the crate that includes the document; tests look for C and
 /// TOML blocks. A block that no test runs could be wrong.
 #[test]
@@ -178,7 +187,8 @@ fn every_block_has_a_language_that_a_test_runs() {
                 "" | "sh" => true,
                 "rust" | "rust,no_run" => library.contains(&format!("/{file}\")]")),
                 "c" => body.contains("haul.h"),
-                "toml" => is_tuning(body),
+                "toml" if body.contains("schema") => is_tuning(body),
+                "toml" => is_settings(body),
                 "text" => true,
                 _ => false,
             };

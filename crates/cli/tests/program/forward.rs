@@ -86,14 +86,18 @@ fn forward_refuses_impossible_ports_before_running() {
         (&["pvp", "--sizes", "0"], 2, &["0 B"]),
         (&["pvp", "--copy", "best"], 2, &["\"best\"", "haul, libc, ", ", none, empty"]),
         (&["pvp", "--flow", "circle"], 2, &["loopback"]),
-        (&["pvp", "--layout", "round"], 2, &["split-vector"]),
+        (&["pvp", "--set", "layout=round"], 2, &["split-vector"]),
         (&["pvp", "--guest", "xen"], 2, &["haul, testpmd, qemu"]),
         (&["pvp", "--switch", "ovs", "--flow", "enqueue"], 2, &["--switch ovs", "--flow pvp"]),
-        (&["pvp", "--guest", "testpmd", "--testpmd", "/none"], 1, &["/none", "apt-get install"]),
+        (
+            &["pvp", "--guest", "testpmd", "--set", "testpmd=/none"],
+            1,
+            &["/none", "apt-get install"],
+        ),
         (&["pvp", "--search", "best"], 2, &["rfc2544"]),
         (&["pvp", "--search", "ndr", "--flow", "enqueue"], 2, &["--search", "--flow pvp"]),
-        (&["pvp", "--search", "ndr", "--trial", "2m"], 2, &["from 1ms to 1m"]),
-        (&["pvp", "--latency"], 2, &["--search"]),
+        (&["pvp", "--search", "ndr", "--set", "trial=2m"], 2, &["from 1ms to 1m"]),
+        (&["pvp", "--set", "latency=true"], 2, &["the setting latency", "--search"]),
         (&["pvp", "--restarts", "0"], 2, &["from 1 to 1000"]),
         (&["--port", "gen", "pvp"], 2, &["pvp"]),
         (&["drive"], 1, &["standard input"]),
@@ -189,7 +193,8 @@ fn layout_is_negotiated_by_both_sides() {
         if guest == "testpmd" && !is_there {
             continue;
         }
-        let flow = ["--sizes", "64", "--copy", "haul", "--guest", guest, "--layout", layout];
+        let setting = format!("layout={layout}");
+        let flow = ["--sizes", "64", "--copy", "haul", "--guest", guest, "--set", &setting];
         let records = pvp(&flow).expect(0).records();
         let rates = of(&records, "rate_peak", &[("layout", layout), ("guest", guest)]);
         let [record] = rates[..] else { panic!("{layout}, {guest}: {records:#?}") };
@@ -267,7 +272,10 @@ fn search_finds_load_without_loss_and_latency_below_it() {
     if !has_two_processors() {
         return;
     }
-    let search = ["--search", "ndr,pdr", "--trial", "100ms", "--trial-sum", "200ms", "--latency"];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("short-trials.toml");
+    fs::write(&file, "trial = \"100ms\"\ntrial_sum = \"200ms\"\nlatency = true\n").unwrap();
+    let search = ["--search", "ndr,pdr", "--settings", file.to_str().unwrap()];
     let ran = pvp(&[&["--sizes", "64", "--copy", "haul"][..], &search].concat()).expect(0);
     let records = ran.records();
     // If other programs keep the machine busy, every load may have loss.

@@ -53,7 +53,7 @@ fn return_flow_sets_load_for_any_switch() {
     }
     let switch = switches.join(",");
     let flow = ["--flow", "return", "--sizes", "256", "--copy", "haul", "--switch", &switch];
-    let search = ["--search", "pdr", "--trial", "100ms", "--trial-sum", "100ms"];
+    let search = ["--search", "pdr", "--set", "trial=100ms", "--set", "trial_sum=100ms"];
     let before = taps();
     let records = pvp(&[&flow[..], &search].concat()).expect(0).records();
     assert_eq!(taps(), before, "interfaces that were left behind");
@@ -77,8 +77,8 @@ fn alternating_searches_have_a_ratio() {
     if !has_two_processors() {
         return;
     }
-    let flow = ["--flow", "return", "--sizes", "64", "--copy", "haul,libc", "--searches", "2"];
-    let search = ["--search", "pdr", "--trial", "100ms", "--trial-sum", "100ms"];
+    let flow = ["--flow", "return", "--sizes", "64", "--copy", "haul,libc", "--set", "searches=2"];
+    let search = ["--search", "pdr", "--set", "trial=100ms", "--set", "trial_sum=100ms"];
     let records = pvp(&[&flow[..], &search].concat()).expect(0).records();
     for copy in ["haul", "libc"] {
         let Some(record) = of(&records, "rate_pdr", &[("copy", copy)]).first().copied() else {
@@ -98,7 +98,7 @@ fn queue_pairs_have_histograms_and_one_ledger() {
         return;
     }
     for flow in ["pvp", "return"] {
-        let ran = pvp(&["--flow", flow, "--sizes", "64", "--copy", "haul", "--queues", "3"]);
+        let ran = pvp(&["--flow", flow, "--sizes", "64", "--copy", "haul", "--set", "queues=3"]);
         let ran = ran.expect(0);
         let records = ran.records();
         let rate = of(&records, "rate_peak", &[("queues", "3")])[0];
@@ -174,26 +174,41 @@ fn pvp_refuses_conflicting_options() {
         (&["--sweep", "60..64:1", "--switch", "haul,testpmd"], &["--sweep", "--switch haul"]),
         (&["--flow", "return", "--guest", "testpmd"], &["--guest testpmd", "name --guest haul"]),
         (&["--switch", "ovs", "--flow", "loopback"], &["--switch ovs", "--flow return"]),
-        (&["--queues", "9"], &["from 1 to 8"]),
-        (&["--queues", "2", "--guest", "testpmd"], &["--queues", "--guest haul"]),
-        (&["--queues", "2", "--switch", "haul,ovs"], &["--queues", "--switch haul"]),
-        (&["--queues", "2", "--flow", "loopback"], &["--queues", "the other flows"]),
-        (&["--queues", "2", "--source", "null"], &["--queues", "--source gen"]),
-        (&["--queues", "2", "--copy", "haul,none"], &["--queues", "--copy"]),
-        (&["--guest-image", "image"], &["--guest-image", "--guest qemu"]),
+        (&["--set", "queues=9"], &["queues=9", "from 1 to 8"]),
+        (&["--set", "queues=2", "--guest", "testpmd"], &["queues of more than 1", "--guest haul"]),
+        (
+            &["--set", "queues=2", "--switch", "haul,ovs"],
+            &["queues of more than 1", "--switch haul"],
+        ),
+        (
+            &["--set", "queues=2", "--flow", "loopback"],
+            &["queues of more than 1", "the other flows"],
+        ),
+        (
+            &["--set", "queues=2", "--set", "source=null"],
+            &["queues of more than 1", "source = gen"],
+        ),
+        (&["--set", "queues=2", "--copy", "haul,none"], &["queues of more than 1", "--copy"]),
+        (&["--set", "guest_image=image"], &["guest_image", "--guest qemu"]),
         (&["--guest", "qemu", "--flow", "enqueue"], &["--flow", "--guest haul"]),
-        (&["--guest", "qemu", "--layout", "split-vector"], &["--layout", "split or packed"]),
+        (&["--guest", "qemu", "--set", "layout=split-vector"], &["layout", "split or packed"]),
         (&["--guest", "qemu", "--switch", "haul,ovs"], &["--switch ovs", "haul or testpmd"]),
         (&["--guest", "qemu", "--sweep", "60..64:1"], &["--sweep", "--sizes"]),
         (
             &["--guest", "qemu", "--copy", "haul,none"],
             &["--copy that copies nothing", "haul or libc"],
         ),
-        (&["--simd", "100"], &["128, 256 or 512"]),
-        (&["--searches", "0"], &["from 1 to 1000"]),
+        (&["--set", "simd=100"], &["simd=100", "128, 256 or 512"]),
+        (&["--queues", "2"], &["--queues"]),
+        (&["--layout", "packed"], &["--layout"]),
+        (&["--set", "queue=2"], &["queue=2", "guest_image, testpmd, simd, layout, queues, source"]),
+        (&["--set", "trial=1s"], &["the setting trial", "--search"]),
+        (&["--set", "searches=0"], &["searches=0", "from 1 to 1000"]),
     ] {
         run(&mut haul(&[&["forward", "pvp"], arguments].concat())).expect(2).says(parts);
     }
+    let missing = ["forward", "pvp", "--settings", "/dev/null/none"];
+    run(&mut haul(&missing)).expect(1).says(&["/dev/null/none"]);
 }
 
 /// Starts a flow, kills it, and checks what it leaves: its processes end by themselves, its folder

@@ -85,7 +85,8 @@ fn image() -> Option<(TempDir, String)> {
 #[test]
 fn kernel_guest_closes_the_ledger_of_a_flow() {
     let Some((_folder, image)) = image() else { return };
-    let to_kernel = ["--guest", "qemu", "--guest-image", &image];
+    let setting = format!("guest_image={image}");
+    let to_kernel = ["--guest", "qemu", "--set", &setting];
     // The baseline takes part twice: the kernel has outlived a switch.
     let records = pvp(&[&to_kernel[..], &["--sizes", "64", "--copy", "haul"]].concat());
     let records = records.expect(0).records();
@@ -102,7 +103,7 @@ fn kernel_guest_closes_the_ledger_of_a_flow() {
         assert_eq!(lost(stage), 0.0, "{stage}: {records:#?}");
     }
     for (arguments, code, parts) in [
-        (["--guest-image", "/none"], 1, ["/none/vmlinuz", "scripts/vhost-guest --image"]),
+        (["--set", "guest_image=/none"], 1, ["/none/vmlinuz", "scripts/vhost-guest --image"]),
         (["--sizes", "1515"], 2, ["1515 B", "1514 B"]),
     ] {
         let pvp = ["forward", "pvp", "--guest", "qemu"];
@@ -117,7 +118,8 @@ fn kernel_guest_ends_with_its_run() {
     let _turn = turn();
     for signal in [Signal::INT, Signal::KILL] {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = haul(&["forward", "pvp", "--guest", "qemu", "--guest-image", &image]);
+        let setting = format!("guest_image={image}");
+        let mut command = haul(&["forward", "pvp", "--guest", "qemu", "--set", &setting]);
         command.env("TMPDIR", folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();

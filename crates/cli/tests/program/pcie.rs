@@ -65,7 +65,7 @@ fn estimate_records_terms_and_sums() {
 
 #[test]
 fn recipe_shows_both_averages() {
-    let more = ["--as", "recipe", "--rx-free", "32", "--json"];
+    let more = ["--as", "recipe", "--set", "rx_free=32", "--json"];
     let records = estimate(&more).expect(0).records();
     assert!(records.iter().all(|record| record.subject == "recipe"));
     assert_eq!(sum(&records, "outbound_write"), 1e7 * 4.0 * (1.0 / 32.0 + 1.0 / 4.0));
@@ -152,8 +152,8 @@ fn unknown_release_uses_nearest_rules_with_note() {
     }
     let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--sizes", "64"];
     let mut command = haul(&words);
-    let ran = run(command.args(["--rx-free", "64"])).expect(0);
-    assert!(ran.out.contains("--rx-free changes nothing"), "{ran:#?}");
+    let ran = run(command.args(["--set", "rx_free=64"])).expect(0);
+    assert!(ran.out.contains("the setting rx_free changes nothing"), "{ran:#?}");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn impossible_values_are_refused_with_limit_and_remedy() {
         ("--mps", "-1", "only digits"),
         ("--mps", "256B", "only digits"),
         ("--mrrs", "8192", "4096"),
-        ("--rcb", "32", "64 and 128"),
+        ("--set", "rcb=32", "64 and 128"),
         ("--rate", "0", "10M"),
         ("--rate", "-1", "above 0"),
         ("--rate", "1e9", "10M"),
@@ -178,15 +178,17 @@ fn impossible_values_are_refused_with_limit_and_remedy() {
         ("--histogram", "0:5", "no poll"),
         ("--histogram", "4:1,4:2", "twice"),
         ("--histogram", "4:99999999999999999999", "0:5,4:10"),
-        ("--tx-histogram", "x", "0:5,4:10"),
+        ("--set", "tx_histogram=x", "0:5,4:10"),
         ("--driver", "linux-6.1", "dpdk-22.11"),
         ("--nic", "e810", "mlx5"),
         ("--mode", "fast", "vector"),
-        ("--option", "fast", "rx-16-byte"),
-        ("--segments", "0", "1 to 255"),
-        ("--offset", "64", "0 to 63"),
-        ("--rx-free", "20000", "16384"),
-        ("--tx-rs", "8", "scalar"),
+        ("--set", "option=fast", "rx-16-byte"),
+        ("--set", "segments=0", "1 to 255"),
+        ("--set", "offset=64", "0 to 63"),
+        ("--set", "rx_free=20000", "16384"),
+        ("--set", "tx_rs=8", "scalar"),
+        ("--set", "completions=all", "write one of rcb, mps"),
+        ("--set", "rx_fre=1", "option, rx_free, tx_rs, rcb, completions, tx_histogram"),
         ("--as", "other", "pcie-bench"),
         ("--sizes", "130..60:1", "ends before it starts"),
         ("--sizes", "64..", "FIRST..LAST:STEP"),
@@ -200,8 +202,13 @@ fn impossible_values_are_refused_with_limit_and_remedy() {
         for (name, default) in all.iter().filter(|(name, _)| *name != option) {
             command.args([*name, *default]);
         }
-        run(command.args([option, value])).expect(2).says(&[value, part]);
+        let named = value.split_once('=').map_or(value, |(_, of_setting)| of_setting);
+        run(command.args([option, value])).expect(2).says(&[named, part]);
     }
+    let missing = ["pcie", "estimate", "--settings", "/dev/null/none"];
+    run(&mut haul(&missing)).expect(1).says(&["/dev/null/none"]);
+    let option = ["pcie", "estimate", "--rx-free", "32"];
+    run(&mut haul(&option)).expect(2).says(&["--rx-free"]);
     for (sizes, part) in [("0..64:1", "1 to 65535"), ("64..65536:4", "1 to 65535")] {
         let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--sizes", sizes];
         run(&mut haul(&words)).expect(2).says(&[part]);
@@ -278,7 +285,8 @@ fn bandwidth_explains_difference_from_estimate() {
     let words = ["pcie", "bandwidth", "--model-nic", "dpdk", "--sizes", "64,1518"];
     let ran = run(&mut haul(&words)).expect(0);
     let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in ["estimate --nic ixgbe Gb/s", "one transmit descriptor in 32", "--completions mps"]
+    for part in
+        ["estimate --nic ixgbe Gb/s", "one transmit descriptor in 32", "--set completions=mps"]
     {
         assert!(text.contains(part), "{part}: {ran:#?}");
     }
@@ -299,23 +307,27 @@ fn bandwidth_explains_difference_from_estimate() {
     assert!(!other.out.contains("ixgbe"), "{other:#?}");
 }
 
-/// An option for packets that `--traffic` excludes would have no effect.
+/// A setting for packets that the setting `traffic` excludes would have no effect.
 #[test]
 fn estimate_refuses_options_for_excluded_packets() {
     let of = |words: &[&str]| {
         let mut command = haul(&["pcie", "estimate", "--nic", "ixgbe", "--rate", "1M"]);
         run(command.args(["--sizes", "64", "--json"]).args(words))
     };
-    let changed = |words: &[&str], traffic| of(&[words, &["--traffic", traffic]].concat());
+    let changed = |words: &[&str], traffic: &str| {
+        of(&[words, &["--set", &format!("traffic={traffic}")]].concat())
+    };
     let both = of(&[]).expect(0).out;
     for (words, traffic) in [
-        (&["--tx-histogram", "4:1"][..], "rx"),
-        (&["--context"], "rx"),
-        (&["--tx-rs", "64"], "rx"),
-        (&["--rx-free", "64"], "tx"),
-        (&["--tx-histogram", "4:1", "--histogram", "8:1"], "tx"),
+        (&["--set", "tx_histogram=4:1"][..], "rx"),
+        (&["--set", "context=true"], "rx"),
+        (&["--set", "tx_rs=64"], "rx"),
+        (&["--set", "rx_free=64"], "tx"),
+        (&["--set", "tx_histogram=4:1", "--histogram", "8:1"], "tx"),
     ] {
-        changed(words, traffic).expect(2).says(&[words[0], "--traffic both"]);
+        changed(words, traffic)
+            .expect(2)
+            .says(&[words[1].split_once('=').unwrap().0, "traffic = both"]);
         assert_ne!(of(words).expect(0).out, both, "{words:?}");
     }
     // Without `--tx-histogram`, it also applies to calls that send.
@@ -447,7 +459,7 @@ fn sweep_measures_batches_and_refuses_impossible_ranges() {
         ("--group", "0", "1 to 256"),
         ("--group", "4294967295", "1 to 256"),
         ("--burst", "257", "from 1 to 256"),
-        ("--rx-free", "20000", "16384"),
+        ("--set", "rx_free=20000", "16384"),
         ("--nic", "e810", "mlx5"),
     ] {
         let mut command = haul(&["pcie", "sweep"]);

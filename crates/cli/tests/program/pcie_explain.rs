@@ -11,17 +11,17 @@ fn explain(words: &[&str]) -> Ran {
     run(command.args(words))
 }
 
-/// The option that an advice's change names: `--link`, `--rcb` or `--option`; `None` if the change
-/// needs no option.
+/// The option that an advice's change names: `--link`, or `--set` for a setting; `None` if the
+/// change needs no option.
 fn options(change: &str) -> Option<[String; 2]> {
     let words: Vec<&str> = change.split(' ').collect();
     let option = |name: &str, value: &str| Some([name.to_owned(), value.to_owned()]);
     match words[..] {
         ["link", _, "->", link] => option("--link", link),
-        ["RCB", _, "->", bytes, "B"] => option("--rcb", bytes),
+        ["RCB", _, "->", bytes, "B"] => option("--set", &format!("rcb={bytes}")),
         ["MPS", _, "->", bytes, "B"] => option("--mps", bytes),
         ["MRRS", _, "->", bytes, "B"] => option("--mrrs", bytes),
-        ["option", name] => option("--option", name),
+        ["option", name] => option("--set", &format!("option={name}")),
         ["mode", _, "->", mode] => option("--mode", mode),
         _ => None,
     }
@@ -45,8 +45,8 @@ fn advice_is_ranked_by_its_estimated_rate() {
             "30Gbit/s",
             "--sizes",
             "512",
-            "--traffic",
-            "tx",
+            "--set",
+            "traffic=tx",
             "--mps",
             "128",
         ],
@@ -67,8 +67,8 @@ fn advice_is_ranked_by_its_estimated_rate() {
         for a in advice {
             let change = a.parameters["change"].as_str().unwrap();
             let Some([name, value]) = options(change) else { continue };
-            // Replaces the given value of the option.
-            let place = words.iter().position(|word| *word == name);
+            // Replaces the given value of the option. A setting stays beside the others.
+            let place = words.iter().position(|word| *word == name && name != "--set");
             let mut then = words.to_vec();
             place.map(|place| then.drain(place..place + 2).count());
             then.extend([name.as_str(), value.as_str()]);
@@ -112,7 +112,8 @@ fn explain_says_whether_rate_fits_and_what_would_carry_it() {
     assert!(out.contains("A port of i40e has at most 40 Gb/s") || out.contains("3.2"), "{out}");
     let out = explained(&["--nic", "ixgbe", "--rate", "1M", "--sizes", "64"]);
     assert!(out.contains("A port of ixgbe has at most 10 Gb/s"), "{out}");
-    let out = explained(&["--nic", "ixgbe", "--rate", "1M", "--sizes", "64", "--traffic", "rx"]);
+    let out =
+        explained(&["--nic", "ixgbe", "--rate", "1M", "--sizes", "64", "--set", "traffic=rx"]);
     assert!(out.contains("full to the host"), "{out}");
     let records = explain(&[&words[..], &["--json"]].concat()).expect(0).records();
     let order: Vec<f64> = records
@@ -134,7 +135,7 @@ fn explain_names_terms_behind_a_difference() {
         path.to_str().unwrap().to_owned()
     };
     let first = save("a.jsonl", &[]);
-    let second = save("b.jsonl", &["--tx-histogram", "8:1"]);
+    let second = save("b.jsonl", &["--set", "tx_histogram=8:1"]);
     let ran = explain(&[&first, &second]).expect(0);
     for part in
         ["outbound write: -35.0 MB/s in total, 100% of it by tx doorbell", "1.25 M per second"]

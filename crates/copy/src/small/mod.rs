@@ -30,23 +30,9 @@
 //!
 //! # What was tried
 //!
-//! The figures are times divided by libc's (glibc 2.36, Zen 4), for a fleet's distributions or
-//! for sizes drawn from a class; `bench/record/2026-11-22-zen4-2cpu-copy` has the tables. The
-//! shape that is called:
-//!
-//! - seven stores for 0 to 16 bytes, without a branch: L1 0.50 instead of 0.59, LLC 2.1 instead of
-//!   1.00;
-//! - two stores and branches at 3 and 7: L1 0.83, LLC 0.84;
-//! - memcpy with libc's own branches: L1 0.93 instead of 0.78, LLC 1.01 instead of 1.07;
-//! - memset with a branch at 32: L1 0.92 instead of 0.88, LLC 1.03 instead of 1.09;
-//! - memset with masks: 3.1 ns instead of 3.9, and 6.0 instead of 3.3 where the first 8 bytes are
-//!   read next.
-//!
-//! The inlined shape:
-//!
-//! - memcpy without the branches at 8 and 32: L1 0.72 instead of 0.90, LLC 0.95 instead of 0.91;
-//! - memmove with a branch at 32: L1 0.82 instead of 0.74, LLC as before;
-//! - memset without the branch at 32: L1 0.75 instead of 0.81, cold 1.01 instead of 0.93.
+//! More stores instead of a branch cost time beyond L2, more branches cost time in L1, and no other
+//! shape was better in both. Masks are faster in L1, and slower if the first 8 bytes are read next.
+//! `bench/record/2026-11-22-zen4-2cpu-copy` has the tables.
 //!
 //! From the bottom up:
 //!

@@ -6,7 +6,9 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// The smallest value of a threshold, in bytes. A smaller copy always uses registers.
+use crate::cpu::same;
+
+/// The smallest value of a threshold, in bytes. Below, a copy always uses registers.
 ///
 /// `rep movsb` takes 35 cycles or more to start (Intel Optimization Manual, 3.7.6) and a streamed
 /// copy ends in a fence, so neither is worthwhile at smaller sizes.
@@ -64,9 +66,15 @@ pub(crate) static IN_FORCE: InForce = InForce::new();
 /// a thread that determines the defaults finishes later: determining them takes tens of
 /// microseconds under a hypervisor that traps `cpuid`.
 pub(crate) struct InForce {
-    values: [AtomicUsize; Thresholds::NAMES.len()],
-    /// Copies of this size and more may use a method other than registers. A smaller copy reads
-    /// no other value. This value may be a moment older than the others.
+    rep_movsb_min: AtomicUsize,
+    rep_movsb_max: AtomicUsize,
+    stream_copy_min: AtomicUsize,
+    paged_copy_min: AtomicUsize,
+    rep_stosb_min: AtomicUsize,
+    rep_stosb_max: AtomicUsize,
+    stream_fill_min: AtomicUsize,
+    /// Copies of this size and more may use a method other than registers. For smaller ones, no
+    /// other value is read. This value may be a moment older than the others.
     copy_lookup: AtomicUsize,
     /// Like `copy_lookup`, for fills.
     fill_lookup: AtomicUsize,
@@ -75,19 +83,32 @@ pub(crate) struct InForce {
 impl InForce {
     const fn new() -> Self {
         Self {
-            values: [const { AtomicUsize::new(0) }; Thresholds::NAMES.len()],
+            rep_movsb_min: AtomicUsize::new(0),
+            rep_movsb_max: AtomicUsize::new(0),
+            stream_copy_min: AtomicUsize::new(0),
+            paged_copy_min: AtomicUsize::new(0),
+            rep_stosb_min: AtomicUsize::new(0),
+            rep_stosb_max: AtomicUsize::new(0),
+            stream_fill_min: AtomicUsize::new(0),
             copy_lookup: AtomicUsize::new(0),
             fill_lookup: AtomicUsize::new(0),
         }
     }
 
     /// Every atomic, with its value in the clamped `thresholds`.
-    fn atomics(&self, thresholds: Thresholds) -> impl Iterator<Item = (&AtomicUsize, usize)> {
+    fn atomics(&self, thresholds: Thresholds) -> [(&AtomicUsize, usize); 9] {
         let clamped = thresholds.clamped();
-        let copy = clamped.rep_movsb_min.min(clamped.stream_copy_min);
-        let fill = clamped.rep_stosb_min.min(clamped.stream_fill_min);
-        let lookups = [(&self.copy_lookup, copy), (&self.fill_lookup, fill)];
-        self.values.iter().zip(clamped.to_array()).chain(lookups)
+        [
+            (&self.rep_movsb_min, clamped.rep_movsb_min),
+            (&self.rep_movsb_max, clamped.rep_movsb_max),
+            (&self.stream_copy_min, clamped.stream_copy_min),
+            (&self.paged_copy_min, clamped.paged_copy_min),
+            (&self.rep_stosb_min, clamped.rep_stosb_min),
+            (&self.rep_stosb_max, clamped.rep_stosb_max),
+            (&self.stream_fill_min, clamped.stream_fill_min),
+            (&self.copy_lookup, clamped.rep_movsb_min.min(clamped.stream_copy_min)),
+            (&self.fill_lookup, clamped.rep_stosb_min.min(clamped.stream_fill_min)),
+        ]
     }
 
     fn install(&self, thresholds: Thresholds) {
@@ -104,8 +125,8 @@ impl InForce {
     }
 
     fn is_unset(&self) -> bool {
-        let lookups = [&self.copy_lookup, &self.fill_lookup];
-        self.values.iter().chain(lookups).any(|atomic| atomic.load(Ordering::Relaxed) == 0)
+        let atomics = self.atomics(Thresholds::REGISTERS_ONLY);
+        atomics.iter().any(|(atomic, _)| atomic.load(Ordering::Relaxed) == 0)
     }
 
     /// The thresholds in force, after every unset value has been set from `defaults`.
@@ -113,13 +134,22 @@ impl InForce {
         if self.is_unset() {
             self.install_where_unset(defaults());
         }
-        Thresholds::from_array(core::array::from_fn(|index| self.value(index)))
+        Thresholds {
+            rep_movsb_min: read(&self.rep_movsb_min),
+            rep_movsb_max: read(&self.rep_movsb_max),
+            stream_copy_min: read(&self.stream_copy_min),
+            paged_copy_min: read(&self.paged_copy_min),
+            rep_stosb_min: read(&self.rep_stosb_min),
+            rep_stosb_max: read(&self.rep_stosb_max),
+            stream_fill_min: read(&self.stream_fill_min),
+        }
     }
+}
 
-    #[inline(always)]
-    fn value(&self, index: usize) -> usize {
-        self.values[index].load(Ordering::Relaxed)
-    }
+/// A value of [`IN_FORCE`].
+#[inline(always)]
+fn read(atomic: &AtomicUsize) -> usize {
+    atomic.load(Ordering::Relaxed)
 }
 
 impl Thresholds {
@@ -155,59 +185,42 @@ impl Thresholds {
     /// These thresholds with every value below [`LOOKUP_MIN`] raised to that minimum.
     #[must_use]
     pub fn clamped(self) -> Self {
-        Self::from_array(self.to_array().map(|value| value.max(LOOKUP_MIN)))
+        Self {
+            rep_movsb_min: self.rep_movsb_min.max(LOOKUP_MIN),
+            rep_movsb_max: self.rep_movsb_max.max(LOOKUP_MIN),
+            stream_copy_min: self.stream_copy_min.max(LOOKUP_MIN),
+            paged_copy_min: self.paged_copy_min.max(LOOKUP_MIN),
+            rep_stosb_min: self.rep_stosb_min.max(LOOKUP_MIN),
+            rep_stosb_max: self.rep_stosb_max.max(LOOKUP_MIN),
+            stream_fill_min: self.stream_fill_min.max(LOOKUP_MIN),
+        }
     }
 
     /// The threshold with this name; `None` if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<usize> {
-        Self::index(name).map(|index| self.to_array()[index])
+        let mut copy = *self;
+        copy.field(name).map(|bytes| *bytes)
     }
 
     /// Sets the threshold with this name. Returns `false` if there is none.
     #[must_use]
     pub fn set(&mut self, name: &str, bytes: usize) -> bool {
-        let Some(index) = Self::index(name) else { return false };
-        let mut values = self.to_array();
-        values[index] = bytes;
-        *self = Self::from_array(values);
-        true
+        self.field(name).map(|field| *field = bytes).is_some()
     }
 
-    fn index(name: &str) -> Option<usize> {
-        Self::NAMES.iter().position(|&known| known == name)
-    }
-
-    fn to_array(self) -> [usize; 7] {
-        [
-            self.rep_movsb_min,
-            self.rep_movsb_max,
-            self.stream_copy_min,
-            self.paged_copy_min,
-            self.rep_stosb_min,
-            self.rep_stosb_max,
-            self.stream_fill_min,
-        ]
-    }
-
-    fn from_array(values: [usize; 7]) -> Self {
-        let [
-            rep_movsb_min,
-            rep_movsb_max,
-            stream_copy_min,
-            paged_copy_min,
-            rep_stosb_min,
-            rep_stosb_max,
-            stream_fill_min,
-        ] = values;
-        Self {
-            rep_movsb_min,
-            rep_movsb_max,
-            stream_copy_min,
-            paged_copy_min,
-            rep_stosb_min,
-            rep_stosb_max,
-            stream_fill_min,
+    /// The field with this name, one of [`NAMES`](Self::NAMES).
+    fn field(&mut self, name: &str) -> Option<&mut usize> {
+        let is = |known| same(known, name);
+        match self {
+            Self { rep_movsb_min, .. } if is("rep_movsb_min") => Some(rep_movsb_min),
+            Self { rep_movsb_max, .. } if is("rep_movsb_max") => Some(rep_movsb_max),
+            Self { stream_copy_min, .. } if is("stream_copy_min") => Some(stream_copy_min),
+            Self { paged_copy_min, .. } if is("paged_copy_min") => Some(paged_copy_min),
+            Self { rep_stosb_min, .. } if is("rep_stosb_min") => Some(rep_stosb_min),
+            Self { rep_stosb_max, .. } if is("rep_stosb_max") => Some(rep_stosb_max),
+            Self { stream_fill_min, .. } if is("stream_fill_min") => Some(stream_fill_min),
+            _ => None,
         }
     }
 }
@@ -228,29 +241,29 @@ pub(crate) enum Method {
 /// Whether a copy of `length` bytes uses registers, without reading other thresholds.
 #[inline(always)]
 pub(crate) fn copies_by_registers(length: usize) -> bool {
-    length < IN_FORCE.copy_lookup.load(Ordering::Relaxed)
+    length < read(&IN_FORCE.copy_lookup)
 }
 
 /// Whether a fill of `length` bytes uses registers, without reading other thresholds.
 #[inline(always)]
 pub(crate) fn fills_by_registers(length: usize) -> bool {
-    length < IN_FORCE.fill_lookup.load(Ordering::Relaxed)
+    length < read(&IN_FORCE.fill_lookup)
 }
 
 /// Whether `rep movsb` is used for any size of a copy.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn uses_strings() -> bool {
-    IN_FORCE.value(0) != NEVER
+    read(&IN_FORCE.rep_movsb_min) != NEVER
 }
 
 /// The method for a copy of `length` bytes. `string` says whether the addresses of target and
 /// source allow `rep movsb`.
 #[inline(always)]
 pub(crate) fn copy_method(length: usize, string: bool) -> Method {
-    let string_min = IN_FORCE.value(0);
-    let string_max = IN_FORCE.value(1);
-    let stream_min = IN_FORCE.value(2);
-    let paged_min = IN_FORCE.value(3);
+    let string_min = read(&IN_FORCE.rep_movsb_min);
+    let string_max = read(&IN_FORCE.rep_movsb_max);
+    let stream_min = read(&IN_FORCE.stream_copy_min);
+    let paged_min = read(&IN_FORCE.paged_copy_min);
     if length >= string_min && length < string_max && string {
         Method::String
     } else if length < stream_min {
@@ -265,9 +278,9 @@ pub(crate) fn copy_method(length: usize, string: bool) -> Method {
 /// The method for a fill of `length` bytes.
 #[inline(always)]
 pub(crate) fn fill_method(length: usize) -> Method {
-    let string_min = IN_FORCE.value(4);
-    let string_max = IN_FORCE.value(5);
-    let stream_min = IN_FORCE.value(6);
+    let string_min = read(&IN_FORCE.rep_stosb_min);
+    let string_max = read(&IN_FORCE.rep_stosb_max);
+    let stream_min = read(&IN_FORCE.stream_fill_min);
     if length >= string_min && length < string_max {
         Method::String
     } else if length < stream_min {

@@ -21,14 +21,16 @@ fn clamped_raises_small_thresholds_to_minimum() {
         for name in Thresholds::NAMES {
             assert!(thresholds.set(name, value));
         }
-        for clamped in thresholds.clamped().to_array() {
-            assert_eq!(clamped, value.max(LOOKUP_MIN));
+        for name in Thresholds::NAMES {
+            assert_eq!(thresholds.clamped().get(name), Some(value.max(LOOKUP_MIN)), "{name}");
         }
     }
 }
 
 fn all(bytes: usize) -> Thresholds {
-    Thresholds::from_array([bytes; Thresholds::NAMES.len()])
+    let mut thresholds = Thresholds::REGISTERS_ONLY;
+    assert!(Thresholds::NAMES.iter().all(|name| thresholds.set(name, bytes)));
+    thresholds
 }
 
 fn lookups(in_force: &InForce) -> [usize; 2] {
@@ -51,7 +53,7 @@ fn late_defaults_keep_installed_thresholds() {
 #[test]
 fn get_or_fills_unset_thresholds_with_defaults() {
     let in_force = InForce::new();
-    in_force.values[0].store(5000, Ordering::Relaxed);
+    in_force.rep_movsb_min.store(5000, Ordering::Relaxed);
     let mut expected = all(7000);
     expected.rep_movsb_min = 5000;
     assert_eq!(in_force.get_or(|| all(7000)), expected);

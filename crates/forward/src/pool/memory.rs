@@ -80,7 +80,9 @@ impl Memory {
         let guard = match memory::guarded(base, bytes, page_bytes(is_huge)) {
             Ok(guard) => guard,
             Err(error) => {
-                memory::unmap(base, bytes);
+                // SAFETY: mapped above, and owned by this function. Nothing refers to it yet. It
+                // has no guard, as that is the error.
+                unsafe { memory::unmap(base, bytes) };
                 return Err(said(error));
             }
         };
@@ -99,7 +101,9 @@ impl Memory {
             }
             Err(error) => {
                 drop(guard);
-                release(whole, base, bytes);
+                // SAFETY: both were made above and belong to this function. The heap was not made,
+                // and the guard was dropped, so that nothing refers to either.
+                unsafe { release(whole, base, bytes) };
                 Err(error.to_string())
             }
         }
@@ -155,7 +159,9 @@ impl Memory {
             unsafe { Hint::Unknown.copy_raw(copy.as_ptr(), self.base.as_ptr(), self.bytes) };
             !guard.is_broken()
         });
-        memory::unmap(copy, self.bytes);
+        // SAFETY: mapped above, and owned by this function. No reference to it was made. Its
+        // guard was dropped at the end of the closure.
+        unsafe { memory::unmap(copy, self.bytes) };
         if !is_whole {
             return Err("its pages were taken away again".into());
         }
@@ -188,10 +194,15 @@ fn said(error: PeerError) -> String {
 }
 
 /// Frees the source of the heap's memory and unmaps the range.
-fn release(whole: NonNull<Whole>, base: NonNull<u8>, bytes: usize) {
-    // SAFETY: it was made by a box, and nothing uses it any more.
+///
+/// # Safety
+/// - `whole` comes from a box, and nothing uses it after this call.
+/// - The promises of [`memory::unmap`] for the range.
+unsafe fn release(whole: NonNull<Whole>, base: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's first promise.
     drop(unsafe { Box::from_raw(whole.as_ptr()) });
-    memory::unmap(base, bytes);
+    // SAFETY: the caller's second promise.
+    unsafe { memory::unmap(base, bytes) };
 }
 
 impl Drop for Memory {
@@ -200,7 +211,9 @@ impl Drop for Memory {
         unsafe { ManuallyDrop::drop(&mut self.heap) };
         // SAFETY: likewise.
         unsafe { ManuallyDrop::drop(&mut self.guard) };
-        release(self.whole, self.base, self.bytes);
+        // SAFETY: both belong to this value. The heap and the guard were dropped above, and blocks
+        // are valid only as long as this value, so that nothing refers to either.
+        unsafe { release(self.whole, self.base, self.bytes) };
     }
 }
 

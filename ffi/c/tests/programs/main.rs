@@ -224,6 +224,7 @@ fn check_examples(library: &Library, prefix: &Path) {
         "received 67108864 B",
         "received 20 messages",
         "sent 20 messages",
+        "received 4 messages into 4 blocks of the heap",
     ] {
         assert!(printed.contains(part), "the examples do not print {part:?}: {printed}");
     }

@@ -14,42 +14,21 @@
 //! the ring wraps early. The count skips the unused cells, so they count as filled and emptied.
 //!
 //! # By way of the caches, or of memory
-//! If one core reads a line that another core has written, the line moves from cache to cache.
-//! The lines move one after the other, as the reader requests them. Between two cores that share
-//! their last cache, this is the fastest transfer; between other cores, it is slow. If the stores
-//! bypass the caches, the bytes come from memory, where processors prefetch them like any other
-//! array. So the sender decides by the measured `distance`, and on Intel it uses memory for large
-//! messages. Interleaved measurements through 1 MiB, GB/s and half a round trip in ns, on Zen 4
-//! with both ends within one core complex and in two:
-//!
-//! | message | caches, one | memory, one | caches, two | memory, two |
-//! |---|---|---|---|---|
-//! | 4 KiB | 8.1, 981 | 5.8, 1383 | 3.5, 2632 | 4.2, 1848 |
-//! | 8 KiB | 11.3, 1408 | 7.1, 2032 | 4.0, 4593 | 6.0, 2678 |
-//! | 16 KiB | 8.8, 2105 | 8.3, 2996 | 3.8, 7533 | 6.6, 3619 |
-//! | 64 KiB | 7.4, 9559 | 6.7, 11914 | 3.8, 30113 | 6.0, 12730 |
-//! | 1 MiB | 16.6 | 11.0 | 4.3 | 9.6 |
-//! | 16 MiB | 10.0 | 7.5 | 2.1 | 8.8 |
-//! | 256 MiB | 8.3 | 8.7 | 3.1 | 12.3 |
+//! A line that one core has written and another core reads goes from cache to cache, one line
+//! after the other as the reader requests them. Between two cores that share their last cache
+//! this is the fastest transfer; between two that do not, it is slow. If the stores bypass the
+//! caches, the bytes come from memory, where processors prefetch them like any other array. So
+//! the sender decides by the measured `distance`, and on Intel it uses memory for large messages
+//! (`bench/record/2026-11-22-zen4-2cpu-channel`).
 //!
 //! # How much of it
 //! Lines circulate in the caches as long as the used part of the ring fits into them. So on Intel
 //! (see `window`) messages of less than 512 KiB go through 128 KiB of the ring while the sender
-//! does not sleep. A sender that has slept waits until the receiver is scheduled. Then an end
-//! should move many bytes before the other end runs, so messages go through all of the ring.
-//! While the receiver is behind, pieces are larger, because the copies overlap anyway.
-//! Interleaved measurements on Cascade Lake, where L2 has 1 MiB, in GB/s and half a round trip in
-//! ns: before, with 1 MiB of ring and copy loops through registers; now, with less of the ring,
-//! `rep movsb` at both ends ([`Hint::Handover`]) and larger pieces:
-//!
-//! | message | before | now |
-//! |---|---|---|
-//! | 4 KiB | 3.7, 2302 | 4.4, 2103 |
-//! | 8 KiB | 4.6, 3293 | 6.1, 2972 |
-//! | 16 KiB | 4.8, 4841 | 7.3, 4448 |
-//! | 32 KiB | 4.9, 8085 | 7.7, 6814 |
-//! | 64 KiB | 4.9, 14415 | 6.4, 12666 |
-//! | 256 KiB | 6.2 | 7.8 |
+//! does not sleep. A sender that has slept waits until the receiver is scheduled. Then each turn
+//! should carry many bytes, so messages go through all of the ring. While the receiver is behind,
+//! pieces are larger, because the copies overlap anyway. Together with `rep movsb` at both ends
+//! ([`Hint::Handover`]), this moves messages of 4 to 256 KiB 1.2 to 1.6 times as fast on Cascade
+//! Lake (`bench/record/2026-11-23-cascade-lake-2cpu-channel`).
 //!
 //! Tried at 256 MiB in a separate program, without gain or with a loss: prefetching the source
 //! (also into the first cache alone) or the ring, for reading or writing; pieces of 16 to 256
@@ -77,16 +56,13 @@ use crate::shared::transfer::Step;
 use run::{Piece, Run};
 
 /// From this size on, stores to the target bypass the caches, which would not hold the target
-/// together with the source. This size is half of the last cache of an EPYC core complex. On Zen
-/// 4, GB/s in one complex and between two: 16 MiB 7.5 and 8.8 with cached stores, 9.3 and 12.4 if
-/// they bypass the caches; 4 MiB 12.3 and 12.2 by cached stores, 10.7 and 11.3 otherwise.
+/// together with the source. It is half the last cache of a core complex of EPYC; at 4 MiB, cached
+/// stores are still faster (`bench/record/2026-11-22-zen4-2cpu-channel`).
 const TARGET_STREAMED_BYTES_MIN: u64 = 16 << 20;
 /// From this size on, stores to Intel's rings (see `window`) bypass the caches wherever the other
-/// end runs. On other processors, stores do not bypass the caches, because the used part of the
-/// ring exceeds a core's own caches, and the evicted lines go to the last cache, which is fast.
-/// Interleaved measurements on Zen 4 in one complex, bypassing the caches and through them, in
-/// GB/s: 32 MiB 11.0 and 13.6, 64 MiB 11.1 and 13.6, 256 MiB 10.6 and 14.5. Through 1 MiB of the
-/// ring instead of 1.75 MiB, 256 MiB would move at 10.7.
+/// end runs. On other processors they do not, because the used part of the ring exceeds a core's
+/// own caches, and the evicted lines go to the last cache, which is fast
+/// (`bench/record/2026-11-22-zen4-2cpu-channel`).
 const RING_STREAMED_BYTES_MIN: u64 = 32 << 20;
 /// Number of messages that a sender must send without sleeping before it uses less of the ring.
 /// The number is so large that a sender which sleeps now and then, because the ends share a

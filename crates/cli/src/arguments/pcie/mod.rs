@@ -10,10 +10,11 @@ pub(crate) mod watch;
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use haul_model::Sizes;
 use haul_model::pcie::{self, BenchNic, Histogram, Link, Nic, Offered, Packets, Version};
 
+use super::settings::Settings;
 use super::sizes::packets;
 
 pub(crate) use sweep::{Rates, Sweep};
@@ -77,7 +78,9 @@ pub(crate) struct LinkArguments {
     haul pcie estimate --nic ena --rate 5M --mix imix --with-fcs --link gen4x8 --json\n  \
     haul pcie estimate --nic ice --rate 10M --sizes 60..130:1\n  \
     haul pcie estimate --nic ice --rate 100Gbit/s --mix imix --link gen4x16\n\n\
-    NICs and their options: haul pcie list --nics shows each, with its sources."
+    NICs and their options: haul pcie list --nics shows each, with its sources.\n\n\
+    Settings, in a file or by --set: option, rx_free, tx_rs, rcb, completions, tx_histogram, traffic,\n\
+    segments, context, offset. docs/pcie.md describes each."
 )]
 pub(crate) struct Estimate {
     #[command(flatten)]
@@ -108,7 +111,8 @@ pub(crate) struct Estimate {
     --histogram 0:5,4:10\n  \
     haul pcie estimate --nic ice --rate 10M --sizes 64 --json > before.jsonl\n  \
     haul pcie explain --nic ice --rate 10M --sizes 64 --histogram 4:1 --baseline before.jsonl\n  \
-    haul pcie explain before.jsonl after.jsonl"
+    haul pcie explain before.jsonl after.jsonl\n\n\
+    Settings, in a file or by --set: those of haul pcie estimate."
 )]
 pub(crate) struct Explain {
     /// Two files of records to compare, instead of a workload: shows how the second differs from
@@ -126,29 +130,21 @@ pub(crate) struct Explain {
 }
 
 /// Every option of [`Subject`], and `--baseline`: clap has no group that contains them all.
-const OF_A_WORKLOAD: [&str; 23] = [
+const OF_A_WORKLOAD: [&str; 15] = [
     "nic",
     "driver",
     "mode",
-    "option",
-    "rx_free",
-    "tx_rs",
     "link",
     "mps",
     "mrrs",
-    "rcb",
-    "completions",
     "rate",
     "sizes",
     "mix",
     "capture",
     "with_fcs",
     "histogram",
-    "tx_histogram",
-    "traffic",
-    "segments",
-    "context",
-    "offset",
+    "settings",
+    "set",
     "baseline",
 ];
 
@@ -177,21 +173,6 @@ pub(crate) struct Subject {
     /// Polls by how many packets each returned, as BATCH:POLLS [default: 32:1]
     #[arg(long, value_name = "HISTOGRAM")]
     pub(crate) histogram: Option<Histogram>,
-    /// Sending calls by how many packets each sent, as BATCH:CALLS [default: as received]
-    #[arg(long, value_name = "HISTOGRAM")]
-    pub(crate) tx_histogram: Option<Histogram>,
-    /// Direction of the packets: both (as many sent as received), rx or tx
-    #[arg(long, value_name = "WHICH", default_value = "both")]
-    pub(crate) traffic: Traffic,
-    /// Buffers per packet
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole)]
-    pub(crate) segments: u32,
-    /// Each sent packet has a context descriptor, as for offloads
-    #[arg(long)]
-    pub(crate) context: bool,
-    /// Offset of each buffer within its cache line, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole)]
-    pub(crate) offset: u32,
 }
 
 /// A NIC with its driver, and its link.
@@ -207,6 +188,15 @@ pub(crate) struct NicArguments {
     /// Burst mode of the driver: scalar, bulk or vector [default: the one that the driver chooses]
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
+    #[command(flatten)]
+    pub(crate) link: LinkArguments,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// The settings of a NIC, its driver and its link.
+#[derive(Debug, Args)]
+pub(crate) struct NicSettings {
     /// Build or start option of the driver; several may be given
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) option: Vec<String>,
@@ -216,14 +206,34 @@ pub(crate) struct NicArguments {
     /// Report-status threshold [default: the driver's]
     #[arg(long, value_name = "PACKETS", value_parser = whole)]
     pub(crate) tx_rs: Option<u32>,
-    #[command(flatten)]
-    pub(crate) link: LinkArguments,
     /// Read completion boundary, in bytes: 64 or 128
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = whole)]
     pub(crate) rcb: u32,
     /// Where the host splits completions: rcb (the most headers), or mps (the fewest)
     #[arg(long, value_name = "HOW", default_value = "rcb")]
     pub(crate) completions: Completions,
+}
+
+/// The settings of an estimate.
+#[derive(Debug, Args)]
+pub(crate) struct SubjectSettings {
+    #[command(flatten)]
+    pub(crate) nic: NicSettings,
+    /// Sending calls by how many packets each sent, as BATCH:CALLS [default: as received]
+    #[arg(long, value_name = "HISTOGRAM")]
+    pub(crate) tx_histogram: Option<Histogram>,
+    /// Direction of the packets: both (as many sent as received), rx or tx
+    #[arg(long, value_name = "WHICH", default_value = "both")]
+    pub(crate) traffic: Traffic,
+    /// Buffers per packet
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole)]
+    pub(crate) segments: u32,
+    /// Each sent packet has a context descriptor, as for offloads
+    #[arg(long, default_value_t = false, action = ArgAction::Set)]
+    pub(crate) context: bool,
+    /// Offset of each buffer within its cache line, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole)]
+    pub(crate) offset: u32,
 }
 
 /// Shows the most packet data that a link carries, by the public model of pcie-bench.

@@ -22,7 +22,8 @@ use crate::arguments::time::time;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie sweep --nic ice --mode vector --rates 1M..16M:1M --json > sweep.jsonl\n  \
-    haul pcie sweep --nic ice --core 120:55 --rates 2M..16M:2M"
+    haul pcie sweep --nic ice --core 120:55 --rates 2M..16M:2M\n\n\
+    Settings, in a file or by --set: option, rx_free, tx_rs, rcb, completions. docs/pcie.md describes each."
 )]
 pub(crate) struct Sweep {
     #[command(flatten)]

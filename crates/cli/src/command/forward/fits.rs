@@ -2,7 +2,7 @@
 
 use haul_experiments::forward::{Bench, Flow, Layout, is_ceiling};
 
-use crate::arguments::forward::Pvp as Arguments;
+use crate::arguments::forward::{Pvp as Arguments, PvpSettings};
 use crate::error::Error;
 use crate::terminal;
 
@@ -15,7 +15,7 @@ pub(super) fn is_asked(arguments: &Arguments, name: &str) -> bool {
 ///
 /// # Errors
 /// An option belongs to another flow or to other switches.
-pub(super) fn check(arguments: &Arguments) -> Result<(), Error> {
+pub(super) fn check(arguments: &Arguments, settings: &PvpSettings) -> Result<(), Error> {
     let unused = |option, belongs, remedy| Err(Error::Unused { option, belongs, remedy });
     let flow = arguments.flow;
     if is_asked(arguments, "ovs") && ![Flow::Pvp, Flow::Return].contains(&flow) {
@@ -23,15 +23,25 @@ pub(super) fn check(arguments: &Arguments) -> Result<(), Error> {
         return unused("--switch ovs", belongs, "name one of these");
     }
     if arguments.is_to_kernel() {
-        fits_kernel(arguments)?;
-    } else if arguments.guest_image.is_some() {
-        return unused("--guest-image", "--guest qemu", "add it");
+        fits_kernel(arguments, settings)?;
+    } else if settings.guest_image.is_some() {
+        return unused("the setting guest_image", "--guest qemu", "add it");
     }
     if flow == Flow::Return && arguments.guest != "haul" {
         return unused("--guest testpmd", "the other flows", "name --guest haul");
     }
-    if arguments.queues > 1 {
-        fits_queues(arguments)?;
+    if settings.queues > 1 {
+        fits_queues(arguments, settings)?;
+    }
+    let is_for_search = [
+        ("the setting trial", settings.trial.is_some()),
+        ("the setting trial_sum", settings.trial_sum.is_some()),
+        ("the setting latency", settings.latency),
+    ];
+    if arguments.search.is_empty()
+        && let Some((setting, _)) = is_for_search.iter().find(|(_, is_given)| *is_given)
+    {
+        return unused(*setting, "--search", "add it");
     }
     if arguments.sweep.is_none() {
         return Ok(());
@@ -49,8 +59,8 @@ pub(super) fn check(arguments: &Arguments) -> Result<(), Error> {
 ///
 /// # Errors
 /// An option belongs to another program, or makes packets of only one flow.
-fn fits_queues(arguments: &Arguments) -> Result<(), Error> {
-    let option = "--queues of more than 1";
+fn fits_queues(arguments: &Arguments, settings: &PvpSettings) -> Result<(), Error> {
+    let option = "queues of more than 1";
     let unused = |belongs, remedy| Err(Error::Unused { option, belongs, remedy });
     if arguments.switch != ["haul"] || arguments.guest != "haul" {
         return unused("--switch haul and --guest haul", "name these alone");
@@ -58,8 +68,8 @@ fn fits_queues(arguments: &Arguments) -> Result<(), Error> {
     if arguments.flow == Flow::Loopback {
         return unused("the other flows", "name one of these");
     }
-    if arguments.source.as_deref() == Some("null") {
-        return unused("--source gen, whose packets belong to many flows", "name it");
+    if settings.source.as_deref() == Some("null") {
+        return unused("source = gen, whose packets belong to many flows", "name it");
     }
     // Packets that were not copied have random content, and so a random flow.
     if arguments.copy.iter().any(|copy| is_ceiling(copy)) {
@@ -72,14 +82,14 @@ fn fits_queues(arguments: &Arguments) -> Result<(), Error> {
 ///
 /// # Errors
 /// An option is for other guests.
-fn fits_kernel(arguments: &Arguments) -> Result<(), Error> {
+fn fits_kernel(arguments: &Arguments, settings: &PvpSettings) -> Result<(), Error> {
     let processes = "--guest haul and --guest testpmd";
     let unused = |option, remedy| Err(Error::Unused { option, belongs: processes, remedy });
     if arguments.flow != Flow::Pvp {
         return unused("another --flow than pvp", "name --flow pvp");
     }
-    if ![Layout::Split, Layout::Packed].contains(&arguments.layout) {
-        return unused("this --layout", "name split or packed");
+    if ![Layout::Split, Layout::Packed].contains(&settings.layout) {
+        return unused("this layout", "name split or packed");
     }
     if is_asked(arguments, "ovs") {
         return unused("--switch ovs", "name haul or testpmd");

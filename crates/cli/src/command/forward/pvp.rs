@@ -16,7 +16,7 @@ use haul_model::{Bytes, Record};
 
 use super::fits::{self, is_asked, warn_of_threads};
 use super::{RECORDS, sentences};
-use crate::arguments::forward::Pvp as Arguments;
+use crate::arguments::forward::{Pvp as Arguments, PvpSettings};
 use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
@@ -65,13 +65,14 @@ impl Pvp {
     /// # Errors
     /// A copy or a size is not possible, or a needed program is missing.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        fits::check(&arguments)?;
+        let settings: PvpSettings = arguments.settings.read()?;
+        fits::check(&arguments, &settings)?;
         let mut left_out = Vec::new();
-        let (testpmd, ovs) = peers(&arguments, &mut left_out)?;
+        let (testpmd, ovs) = peers(&arguments, &settings, &mut left_out)?;
         let guest = match &testpmd {
             Some(found) if arguments.guest == "testpmd" => Forwarder::Testpmd(found.clone()),
             _ if arguments.is_to_kernel() => {
-                let found = Qemu::find(arguments.guest_image.as_deref());
+                let found = Qemu::find(settings.guest_image.as_deref());
                 Forwarder::Qemu(found.map_err(|reason| Error::Qemu { reason })?)
             }
             _ => Forwarder::Haul,
@@ -87,7 +88,7 @@ impl Pvp {
             subjects.push(Subject { switch, copy: String::new() });
         }
         let beside_dpdk = subjects.iter().any(|subject| subject.switch != Forwarder::Haul);
-        let source = match arguments.source.as_deref() {
+        let source = match settings.source.as_deref() {
             Some("gen") => Source::Generator,
             Some(_) => Source::Null,
             // DPDK's source makes packets without content, so haul's source does so in the same
@@ -98,8 +99,8 @@ impl Pvp {
         let restarts = arguments.restarts();
         let bench = Bench {
             flow: arguments.flow,
-            layout: arguments.layout,
-            queues: arguments.queues,
+            layout: settings.layout,
+            queues: settings.queues,
             size_bytes: 0,
             subjects,
             guest,
@@ -114,9 +115,9 @@ impl Pvp {
                 (time, None) => time.unwrap_or(OF_RESTART),
             },
             budget: Duration::ZERO,
-            searches: searches(&arguments)?,
-            searches_each: arguments.searches.into(),
-            latency: arguments.latency,
+            searches: searches(&arguments, &settings)?,
+            searches_each: settings.searches.into(),
+            latency: settings.latency,
             sweep: Vec::new(),
             seed: 1,
         };
@@ -172,17 +173,18 @@ impl Command for Pvp {
 /// A needed peer is missing.
 fn peers(
     arguments: &Arguments,
+    settings: &PvpSettings,
     left_out: &mut Vec<String>,
 ) -> Result<(Option<Testpmd>, Option<OpenVswitch>), Error> {
     let has_haul = is_asked(arguments, "haul");
     let (mut testpmd, mut ovs) = (None, None);
     if is_asked(arguments, "testpmd") || arguments.guest == "testpmd" {
-        let found = Testpmd::find(arguments.testpmd.as_deref());
+        let found = Testpmd::find(settings.testpmd.as_deref());
         // Without testpmd, the other switches can still be measured, unless testpmd is the guest.
         let is_needed = arguments.guest == "testpmd" || !has_haul;
         testpmd = or_left_out("testpmd", found, Testpmd::REMEDY, is_needed, left_out)
             .map_err(|reason| Error::Testpmd { reason })?
-            .map(|found| found.with_simd_bits(arguments.simd));
+            .map(|found| found.with_simd_bits(settings.simd));
     }
     if is_asked(arguments, "ovs") {
         let found = OpenVswitch::find();
@@ -223,7 +225,10 @@ pub(in crate::command) fn driver() -> Program {
 ///
 /// # Errors
 /// No load can be set.
-fn searches(arguments: &Arguments) -> Result<Vec<(&'static str, Goal)>, Error> {
+fn searches(
+    arguments: &Arguments,
+    settings: &PvpSettings,
+) -> Result<Vec<(&'static str, Goal)>, Error> {
     let can_search = match arguments.flow {
         Flow::Pvp => is_asked(arguments, "haul"),
         flow => flow == Flow::Return,
@@ -243,8 +248,8 @@ fn searches(arguments: &Arguments) -> Result<Vec<(&'static str, Goal)>, Error> {
             ),
             _ => return None,
         };
-        let trial = arguments.trial.unwrap_or(goal.trial);
-        let sum = arguments.trial_sum.unwrap_or(goal.sum).max(trial);
+        let trial = settings.trial.unwrap_or(goal.trial);
+        let sum = settings.trial_sum.unwrap_or(goal.sum).max(trial);
         let trial_short = (trial / 5).max(TRIAL_SHORT_MIN).min(trial);
         Some((name, Goal { trial, sum, trial_short, ..goal }))
     });

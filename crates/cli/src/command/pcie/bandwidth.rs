@@ -87,7 +87,7 @@ impl Bandwidth {
             "the last column is haul pcie estimate --nic {IXGBE}, the same card with the same driver. There, \
              the driver requests one transmit descriptor in 32 to be written back; the public model writes \
              back each, eight at once, which costs more the smaller packets are. The estimate splits \
-             completions at each {} B (RCB, unless --completions mps is given); the public model splits \
+             completions at each {} B (RCB, unless --set completions=mps is given); the public model splits \
              them by MPS, {} B, which costs less the larger packets are",
             settings.rcb, settings.mps
         );

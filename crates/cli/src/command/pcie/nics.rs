@@ -38,7 +38,7 @@ impl Command for Nics {
                 ),
             ];
             for choice in nic.choices {
-                lines.push(format!("  --option {}: {}", choice.name, choice.about));
+                lines.push(format!("  --set option={}: {}", choice.name, choice.about));
             }
             if !nic.remarks.is_empty() {
                 lines.push(format!("  remark: {}", nic.remarks));

@@ -13,7 +13,9 @@ use haul_model::units::three_digits;
 use haul_model::{Bytes, Record};
 
 use super::{count, link_of};
-use crate::arguments::pcie::{NicArguments, Subject as Arguments, Traffic};
+use crate::arguments::pcie::{
+    NicArguments, NicSettings, Subject as Arguments, SubjectSettings, Traffic,
+};
 use crate::error::Error;
 
 /// Number of bytes of a capture per read.
@@ -60,19 +62,15 @@ impl Built {
     /// # Errors
     ///
     /// No NIC is named, or a link, a mode or an option cannot exist.
-    pub(super) fn check(arguments: NicArguments) -> Result<Self, Error> {
+    pub(super) fn check(arguments: NicArguments, rare: NicSettings) -> Result<Self, Error> {
         let link = link_of(
             &arguments.link,
-            Settings {
-                rcb: arguments.rcb,
-                completions: arguments.completions.into(),
-                ..Settings::default()
-            },
+            Settings { rcb: rare.rcb, completions: rare.completions.into(), ..Settings::default() },
         )?;
         let nic = arguments.nic.ok_or(PcieError::Missing { option: "--nic" })?;
         let mode = arguments.mode.map_or(Ok(nic.usual_mode()), |mode| nic.mode(&mode))?;
         let mut built = *nic;
-        for option in &arguments.option {
+        for option in &rare.option {
             built = built.with(option)?;
         }
         Ok(Self {
@@ -80,12 +78,12 @@ impl Built {
             asked: arguments.driver.unwrap_or(Version::LAST),
             mode,
             thresholds: Thresholds {
-                rx_free: arguments.rx_free.unwrap_or(nic.thresholds.rx_free),
-                tx_rs: arguments.tx_rs.unwrap_or(nic.thresholds.tx_rs),
+                rx_free: rare.rx_free.unwrap_or(nic.thresholds.rx_free),
+                tx_rs: rare.tx_rs.unwrap_or(nic.thresholds.tx_rs),
             },
             link,
-            is_free_set: arguments.rx_free.is_some(),
-            is_rs_set: arguments.tx_rs.is_some(),
+            is_free_set: rare.rx_free.is_some(),
+            is_rs_set: rare.tx_rs.is_some(),
         })
     }
 }
@@ -96,8 +94,9 @@ impl Subject {
     /// # Errors
     /// A value is missing, or a link, a size, a mode or a threshold cannot exist.
     pub(super) fn check(arguments: Arguments, sizes: Option<Packets>) -> Result<Self, Error> {
-        fits(&arguments)?;
-        let built = Built::check(arguments.nic)?;
+        let rare: SubjectSettings = arguments.nic.settings.read()?;
+        fits(&arguments, &rare)?;
+        let built = Built::check(arguments.nic, rare.nic)?;
         let missing = |option| PcieError::Missing { option };
         let offered = arguments.rate.ok_or(missing("--rate"))?;
         let named = match arguments.sizes.as_ref().map(|sizes| &sizes.0[..]) {
@@ -118,11 +117,11 @@ impl Subject {
         let rate = offered.rate(&packets)?;
         let received = arguments.histogram.map_or_else(|| FULL.parse(), Ok)?;
         let workload = Workload {
-            traffic: arguments.traffic.into(),
-            tx: arguments.tx_histogram.unwrap_or_else(|| received.clone()),
-            segments: arguments.segments,
-            context: arguments.context,
-            offset: arguments.offset,
+            traffic: rare.traffic.into(),
+            tx: rare.tx_histogram.unwrap_or_else(|| received.clone()),
+            segments: rare.segments,
+            context: rare.context,
+            offset: rare.offset,
             ..Workload::forwarding(rate, packets, received)
         };
         let Built { nic, asked, mode, thresholds, link, is_free_set, is_rs_set } = built;
@@ -178,13 +177,13 @@ impl Subject {
         notes.extend(note_of_release(self.asked));
         if self.is_free_set && !what.uses_rx_free() {
             notes.push(format!(
-                "--rx-free changes nothing: {} in mode {} has a fixed batch, or no doorbell",
+                "the setting rx_free changes nothing: {} in mode {} has a fixed batch, or no doorbell",
                 self.nic.name,
                 self.mode.name()
             ));
         }
         if self.is_rs_set && !what.uses_tx_rs() {
-            notes.push(format!("--tx-rs changes nothing for {}", self.nic.name));
+            notes.push(format!("the setting tx_rs changes nothing for {}", self.nic.name));
         }
         notes.extend(self.note_of_completions());
         if !self.nic.remarks.is_empty() {
@@ -215,7 +214,7 @@ impl Subject {
         (by_payload > by_boundary * NOTABLE).then(|| {
             format!(
                 "the host is assumed to split completions at each {} B (RCB); if it splits them by \
-                 MPS, {} B, the link carries {} packets/s, {}% more: --completions mps",
+                 MPS, {} B, the link carries {} packets/s, {}% more: --set completions=mps",
                 now.rcb,
                 now.mps,
                 count(by_payload),
@@ -259,21 +258,19 @@ pub(super) fn size(size: &Bytes) -> u32 {
 /// Checks that options of packets fit the packets that exist.
 ///
 /// # Errors
-/// An option is for packets that `--traffic` excludes.
-fn fits(arguments: &Arguments) -> Result<(), Error> {
+/// A setting is for packets that the setting `traffic` excludes.
+fn fits(arguments: &Arguments, rare: &SubjectSettings) -> Result<(), Error> {
     let remedy = "name one of these";
     let unused = |option, belongs| Err(Error::Unused { option, belongs, remedy });
-    let sent = "--traffic both and --traffic tx";
-    match arguments.traffic {
-        Traffic::Rx if arguments.tx_histogram.is_some() => unused("--tx-histogram", sent),
-        Traffic::Rx if arguments.context => unused("--context", sent),
-        Traffic::Rx if arguments.nic.tx_rs.is_some() => unused("--tx-rs", sent),
-        Traffic::Tx if arguments.nic.rx_free.is_some() => {
-            unused("--rx-free", "--traffic both and --traffic rx")
-        }
-        // Without `--tx-histogram`, `--histogram` also applies to calls that send.
-        Traffic::Tx if arguments.histogram.is_some() && arguments.tx_histogram.is_some() => {
-            unused("--histogram beside --tx-histogram", "--traffic both and --traffic rx")
+    let (sent, received) = ("traffic = both and traffic = tx", "traffic = both and traffic = rx");
+    match rare.traffic {
+        Traffic::Rx if rare.tx_histogram.is_some() => unused("the setting tx_histogram", sent),
+        Traffic::Rx if rare.context => unused("the setting context", sent),
+        Traffic::Rx if rare.nic.tx_rs.is_some() => unused("the setting tx_rs", sent),
+        Traffic::Tx if rare.nic.rx_free.is_some() => unused("the setting rx_free", received),
+        // Without the setting `tx_histogram`, `--histogram` also applies to calls that send.
+        Traffic::Tx if arguments.histogram.is_some() && rare.tx_histogram.is_some() => {
+            unused("--histogram beside the setting tx_histogram", received)
         }
         _ => Ok(()),
     }

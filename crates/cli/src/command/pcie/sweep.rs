@@ -34,7 +34,8 @@ impl Sweep {
     ///
     /// A NIC, a mode, a link or a size cannot exist.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let built = Built::check(arguments.nic)?;
+        let settings = arguments.nic.settings.read()?;
+        let built = Built::check(arguments.nic, settings)?;
         let setup = Setup {
             version: built.asked,
             mode: built.mode,

@@ -77,7 +77,7 @@ impl Accelerator {
 impl Qemu {
     /// The remedy if QEMU or the image is missing.
     pub const REMEDY: &'static str = "apt-get install qemu-system-x86, and scripts/vhost-guest \
-                                      --image makes the guest (--guest-image names its folder)";
+                                      --image makes the guest (the setting guest_image names its folder)";
 
     /// The default folder of an image.
     pub const IMAGE: &'static str = "target/forward-guest";

@@ -64,8 +64,8 @@ pub(super) struct Session {
 }
 
 impl Testpmd {
-    /// The remedy if testpmd is not installed.
-    pub const REMEDY: &'static str = "apt-get install dpdk-dev, or name it with --testpmd";
+    /// The remedy if it is not installed.
+    pub const REMEDY: &'static str = "apt-get install dpdk-dev, or name it by --set testpmd=FILE";
 
     /// The testpmd at this path, or on `PATH`.
     ///

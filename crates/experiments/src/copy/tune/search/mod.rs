@@ -127,12 +127,63 @@ impl Method {
             Self::AlikeString => forced.strings = Strings::Alike,
             Self::Registers | Self::Stream | Self::Paged => {}
         }
-        forced = set(forced, Function::Memcpy, [string, NEVER, stream, paged]);
-        set(forced, Function::Memset, [string, NEVER, stream, NEVER]).clamped()
+        let sizes =
+            Sizes { string_min: string, string_max: NEVER, stream_min: stream, paged_min: paged };
+        sizes.put(Function::Memset, sizes.put(Function::Memcpy, forced)).clamped()
     }
 }
 
-/// The names of a function's thresholds: string from, string to, stream from, paged from.
+/// The thresholds of one function.
+#[derive(Clone, Copy)]
+struct Sizes {
+    string_min: usize,
+    string_max: usize,
+    stream_min: usize,
+    /// [`NEVER`] for a function without interleaved pages.
+    paged_min: usize,
+}
+
+impl Sizes {
+    /// Those of a function under this policy.
+    fn of(function: Function, policy: &Policy) -> Self {
+        let thresholds = policy.thresholds;
+        match function {
+            Function::Memset => Self {
+                string_min: thresholds.rep_stosb_min,
+                string_max: thresholds.rep_stosb_max,
+                stream_min: thresholds.stream_fill_min,
+                paged_min: NEVER,
+            },
+            Function::Memcpy | Function::Memmove => Self {
+                string_min: thresholds.rep_movsb_min,
+                string_max: thresholds.rep_movsb_max,
+                stream_min: thresholds.stream_copy_min,
+                paged_min: thresholds.paged_copy_min,
+            },
+        }
+    }
+
+    /// The policy with these thresholds for the function.
+    fn put(self, function: Function, mut policy: Policy) -> Policy {
+        let thresholds = &mut policy.thresholds;
+        match function {
+            Function::Memset => {
+                thresholds.rep_stosb_min = self.string_min;
+                thresholds.rep_stosb_max = self.string_max;
+                thresholds.stream_fill_min = self.stream_min;
+            }
+            Function::Memcpy | Function::Memmove => {
+                thresholds.rep_movsb_min = self.string_min;
+                thresholds.rep_movsb_max = self.string_max;
+                thresholds.stream_copy_min = self.stream_min;
+                thresholds.paged_copy_min = self.paged_min;
+            }
+        }
+        policy
+    }
+}
+
+/// The names of a function's thresholds.
 #[must_use]
 pub fn names(function: Function) -> &'static [&'static str] {
     match function {
@@ -146,15 +197,13 @@ pub fn names(function: Function) -> &'static [&'static str] {
 /// The method of a size under this policy.
 #[must_use]
 pub fn method(function: Function, policy: &Policy, size: usize) -> Method {
-    let at = |index: usize| {
-        names(function).get(index).and_then(|name| policy.thresholds.get(name)).unwrap_or(NEVER)
-    };
-    if (at(0)..at(1)).contains(&size) {
+    let sizes = Sizes::of(function, policy);
+    if (sizes.string_min..sizes.string_max).contains(&size) {
         let is_alike = policy.strings == Strings::Alike && function != Function::Memset;
         if is_alike { Method::AlikeString } else { Method::String }
-    } else if size < at(2) {
+    } else if size < sizes.stream_min {
         Method::Registers
-    } else if size < at(3) {
+    } else if size < sizes.paged_min {
         Method::Stream
     } else {
         Method::Paged
@@ -180,8 +229,8 @@ pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
         for (&string_max, &strings) in tops.flat_map(|top| strings.iter().map(move |s| (top, s))) {
             for &stream_min in &values {
                 for &paged_min in paged.iter().filter(|&&paged_min| paged_min >= stream_min) {
-                    let mut tried =
-                        set(base, function, [string_min, string_max, stream_min, paged_min]);
+                    let sizes = Sizes { string_min, string_max, stream_min, paged_min };
+                    let mut tried = sizes.put(function, base);
                     tried.strings = strings;
                     let price = cost(function, trained, &tried, &base);
                     if price < least {
@@ -194,47 +243,38 @@ pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     keep_beyond(function, trained, winner, &base)
 }
 
-/// Keeps the base's method for sizes above the trained sizes if the found thresholds do not use
-/// that method anywhere, or hide it behind strings without an end. The exception: if the largest
-/// trained size is streamed without interleaved pages, larger sizes are streamed in the same way,
-/// because interleaved pages have lost there.
-fn keep_beyond(
-    function: Function,
-    trained: &[Trained],
-    mut found: Policy,
-    base: &Policy,
-) -> Policy {
+/// Keeps the base's method for sizes above the trained ones if the found thresholds do not use it
+/// anywhere, or hide it behind strings without an end. An exception is a largest size that is
+/// streamed without interleaved pages, because interleaved pages have lost there.
+fn keep_beyond(function: Function, trained: &[Trained], found: Policy, base: &Policy) -> Policy {
     let largest = trained.iter().map(|trained| trained.size).max().unwrap_or(0);
     if found == *base || method(function, &found, largest) == Method::Stream {
         return found;
     }
     let beyond = largest.saturating_mul(2);
-    let [string_min, string_max, later @ ..] = names(function) else { return found };
-    let at = |policy: &Policy, name: &str| policy.thresholds.get(name).unwrap_or(NEVER);
     let is_string = |policy: &Policy, size| {
         matches!(method(function, policy, size), Method::String | Method::AlikeString)
     };
     let goes_on = is_string(base, largest.saturating_add(1));
-    let (base_min, base_max) = (at(base, string_min), at(base, string_max));
-    let mut kept = Vec::new();
+    let (before, mut kept) = (Sizes::of(function, base), Sizes::of(function, &found));
     // A range of strings that includes the largest size hides every range that begins within it.
     let (mut hidden_from, mut end) = (NEVER, beyond);
     if is_string(&found, largest) {
-        hidden_from = at(&found, string_min);
-        end = if goes_on { base_max } else { beyond };
-        kept.push((string_max, end));
-    } else if goes_on && at(&found, string_min) == NEVER && beyond < base_max {
-        kept.extend([(string_min, base_min.max(beyond)), (string_max, base_max)]);
+        hidden_from = kept.string_min;
+        end = if goes_on { before.string_max } else { beyond };
+        kept.string_max = end;
+    } else if goes_on && kept.string_min == NEVER && beyond < before.string_max {
+        kept.string_min = before.string_min.max(beyond);
+        kept.string_max = before.string_max;
     }
-    for name in later.iter().filter(|name| at(&found, name) >= hidden_from) {
-        let before = at(base, name);
-        kept.push((name, if before == NEVER { NEVER } else { before.max(end) }));
-    }
-    for (name, value) in kept {
-        let known = found.thresholds.set(name, value);
-        debug_assert!(known, "{name} is a threshold");
-    }
-    found
+    let keep = |found: usize, before: usize| match before {
+        _ if found < hidden_from => found,
+        NEVER => NEVER,
+        _ => before.max(end),
+    };
+    kept.stream_min = keep(kept.stream_min, before.stream_min);
+    kept.paged_min = keep(kept.paged_min, before.paged_min);
+    kept.put(function, found)
 }
 
 /// The cost of a policy: the sum of the logarithms of the ratios of its methods, in units of 10^-9
@@ -262,14 +302,6 @@ fn cost(
         .count();
     let differing = differing + usize::from(policy.strings != base.strings);
     ((logarithms.sum::<f64>() * 1e9) as i64, changed.count(), differing)
-}
-
-fn set(mut policy: Policy, function: Function, values: [usize; 4]) -> Policy {
-    for (name, value) in names(function).iter().zip(values) {
-        let known = policy.thresholds.set(name, value);
-        debug_assert!(known, "{name} is a threshold");
-    }
-    policy
 }
 
 #[cfg(test)]
