@@ -16,7 +16,7 @@ pub struct Null {
     counters: Counters,
 }
 
-/// Packets per batch, as in DPDK's null device.
+/// The number of packets per batch, as in DPDK's null device.
 const BATCH: usize = 32;
 
 impl Null {

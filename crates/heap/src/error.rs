@@ -5,7 +5,7 @@ use core::fmt;
 use crate::sys::limit::{self, Resource};
 use crate::sys::{Errno, machine};
 
-/// The most bytes of a heap's name: a file name must have room for it and haul's prefix.
+/// The longest name of a heap, in bytes: a file name must have room for it and haul's prefix.
 pub const NAME_BYTES_MAX: usize = 64;
 
 /// The name of a shared heap: 1 to 64 letters, digits, dots, hyphens and underscores. It does not

@@ -21,7 +21,7 @@ use super::descriptor::{keep, kept};
 use super::error::Error;
 use super::received::{self, Received};
 
-/// Bytes of the longest packet that this library sends or receives.
+/// The size in bytes of the longest packet that this library sends or receives.
 pub const PACKET_BYTES: usize = 128;
 
 /// The largest number of descriptors per packet.

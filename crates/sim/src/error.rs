@@ -166,8 +166,9 @@ impl From<Failure> for Error {
     }
 }
 
-/// The cycles that a program may take for each instruction that it may execute. Two or three
-/// dependent loads take some 240 cycles; a copy by an engine is one instruction of any length.
+/// The largest number of cycles that a program may need per instruction that it may execute. Two
+/// or three dependent loads take some 240 cycles; a copy by an engine is one instruction of any
+/// length.
 pub(crate) const CYCLES_OF_INSTRUCTION_MAX: u64 = 100;
 
 /// The kind of a memory access.

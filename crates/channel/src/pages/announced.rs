@@ -32,11 +32,12 @@ use haul_peer::memory;
 /// A smaller part of a huge page is copied page by page: 190 of its 512 pages take as long as the
 /// whole huge page.
 const MOST_BYTES: usize = HUGE_BYTES / 2;
-/// Fewer pages are copied at their first writes, because a call takes longer than a fault.
+/// The smallest number of bytes that one call copies. Fewer pages are copied at their first
+/// writes, because a call takes longer than a fault.
 const POPULATED_BYTES_MIN: usize = 16 * PAGE_BYTES;
 
-/// Bytes of huge pages that are copied before they replace the view's pages. Up to this many
-/// bytes exist twice meanwhile. The number is a multiple of a huge page's size.
+/// Number of bytes that are copied into new huge pages before these replace the view's pages.
+/// Meanwhile, up to this many bytes exist twice. The number is a multiple of a huge page's size.
 const STEP_BYTES: usize = 32 * HUGE_BYTES;
 
 /// Copies those pages in a part of a mapping that are still a view. The caller owns the mapping

@@ -21,7 +21,7 @@ use crate::shared::error::Error;
 use haul_peer::fork::Here;
 use haul_peer::memory::{self, Sealed};
 
-/// Leases begin and end at pages, so that each lease can be cut off alone.
+/// The page size. Leases begin and end at pages, so that each lease can be cut off alone.
 const PAGE_BYTES: usize = 4096;
 /// The size of a pool is a multiple of this size, a huge page, so that small messages share a
 /// pool.

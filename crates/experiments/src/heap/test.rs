@@ -59,8 +59,8 @@ pub(super) struct Figure {
 /// The pause between two allocations in ByteDance's rte_malloc test, in ns.
 pub const SEED_DELAY_NS: u64 = 5000;
 
-/// The bytes that haul's heap keeps ready for future allocations in [`Test::Latency`]: 10 ms at a
-/// rate of 4 KiB per 5 us, in pages of 2 MiB.
+/// The number of bytes that haul's heap keeps ready for future allocations in [`Test::Latency`]:
+/// 10 ms at a rate of 4 KiB per 5 us, in pages of 2 MiB.
 const GROW_AHEAD_BYTES: usize = 8 << 20;
 
 /// The number of tasks in a round of [`Test::Regrow`].

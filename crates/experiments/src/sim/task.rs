@@ -280,7 +280,7 @@ impl std::fmt::Display for Task {
 
 /// The output of a program that failed, for the error: the end of the output, if it is long.
 fn written(output: &[u8]) -> String {
-    /// The bytes that are shown: a dozen lines.
+    /// The number of bytes that are shown: a dozen lines.
     const SHOWN_BYTES: usize = 1000;
     let cut = output.len().saturating_sub(SHOWN_BYTES);
     match output.is_empty() {

@@ -41,7 +41,7 @@ const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
 impl Offload {
-    /// Bytes of `struct virtio_net_hdr`.
+    /// The size of `struct virtio_net_hdr` in bytes.
     pub(crate) const BYTES: usize = 10;
 
     /// Parses the header, in this machine's byte order.

@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::pool::PACKET_BYTES_MAX;
 use haul_peer::descriptor::kept;
 
-/// Bytes of the file that one system call reads: smaller than the second-level cache, and many
-/// times as long as the longest packet with its header.
+/// The number of bytes that one system call reads from the file: smaller than the second-level
+/// cache, and many times as long as the longest packet with its header.
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// The next element of a capture.

@@ -30,7 +30,7 @@ use input::{Element, Input};
 use output::Output;
 use timing::Timing;
 
-/// Bytes of an Ethernet header: shorter packets are not frames.
+/// The size of an Ethernet header in bytes: shorter packets are not frames.
 const FRAME_BYTES_MIN: usize = 14;
 
 /// The longest pause of a capture that is kept by default: longer ones occur in joined captures, or

@@ -15,7 +15,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use haul_peer::error::Error as PeerError;
 use haul_peer::memory::{self, Sealed};
 
-/// Threads that can have a cache of the heap. Only one worker allocates blocks.
+/// The largest number of threads that can have a cache of the heap at the same time. Only one
+/// worker allocates blocks.
 const CACHES: u32 = 8;
 
 /// The memory. Its size is sealed, so that a process that receives the file cannot truncate it.

@@ -171,7 +171,7 @@ impl Drop for Telemetry {
     }
 }
 
-/// Sockets that are open at once during a search.
+/// The largest number of sockets that are open at the same time during a search.
 const OPEN_MAX: usize = 256;
 
 /// How many of `count` sockets are open at once, and the resulting number of parts. At most half of

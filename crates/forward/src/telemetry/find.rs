@@ -21,7 +21,8 @@ const ROOT: &str = "/var/run";
 /// haul's folder in a runtime folder.
 const OWN: &str = "haul";
 
-/// Most sockets per folder, and most sockets in all: no machine runs as many programs.
+/// The largest number of sockets per folder, and in all folders together: no machine runs as many
+/// programs.
 const SOCKETS_MAX: usize = 1024;
 
 /// Selects a program.

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Most processes that are examined: no machine runs as many.
+/// The largest number of processes that are examined: no machine runs as many.
 const PROCESSES_MAX: usize = 1 << 20;
 
 /// A socket on which a process listens.

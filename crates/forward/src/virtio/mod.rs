@@ -77,7 +77,8 @@ impl VirtioSettings {
     }
 }
 
-/// Most queue pairs: each may have memory of its own, and DPDK's back end accepts 8 regions.
+/// The largest number of queue pairs: each may have memory of its own, and DPDK's back end
+/// accepts 8 regions.
 const QUEUES_MAX: u16 = 8;
 
 /// A queue pair of the device. Its rings lie in the memory of the pool that its first

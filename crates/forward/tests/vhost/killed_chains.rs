@@ -16,7 +16,7 @@ use crate::killed::BackEnd;
 use crate::random::Random;
 use crate::victim::{FEATURES, LONG};
 
-/// Kills of each kind.
+/// The number of kills per kind.
 const KILLS: usize = 25;
 
 /// Offset of a ring's tables, one for each descriptor of the ring, and bytes of each table.

@@ -48,21 +48,21 @@ const WORTH: u32 = 16;
 /// first free gives back the slots beyond the bin's capacity.
 const REFILL_MIN: u32 = 16;
 
-/// Bytes of slots that a refill of a frugal cache takes, in at least [`FRUGAL_SLOTS_MIN`] slots.
-/// So each of many threads holds little memory that it did not request.
+/// The number of bytes by which a frugal cache is refilled, in at least [`FRUGAL_SLOTS_MIN`]
+/// slots. So each of many threads holds little memory that it did not request.
 const FRUGAL_BYTES: u32 = 16 << 10;
 
 /// The fewest slots that a refill of a frugal cache takes.
 const FRUGAL_SLOTS_MIN: u32 = 1;
 
-/// The most spans that a refill searches without success before it builds a new one. The refill
-/// corrects the free count of each searched span, so it reaches this limit only while a peer
-/// corrupts the counts.
+/// The largest number of spans that a refill searches without success before it builds a new one.
+/// The refill corrects the free count of each searched span, so it reaches this limit only while
+/// a peer corrupts the counts.
 const SPANS_TRIED: usize = 1000;
 
-/// Cache records whose pages the kernel maps before threads claim the records: one for the
-/// upkeep's thread at its first call, and two for threads that begin before its next call. 12 KiB
-/// each.
+/// The number of cache records whose pages the kernel maps before threads claim the records: one
+/// for the upkeep's thread at its first call, and two for threads that begin before its next
+/// call. 12 KiB each.
 const RECORDS_AHEAD: usize = 3;
 
 /// A cache with its memory and node.

@@ -44,12 +44,12 @@ pub use kept::Action;
 use kept::Kept;
 use table::Mapped;
 
-/// The most handlers of the program that the guard replaces with its own.
+/// The largest number of handlers of the program that the guard replaces with its own.
 const LEVELS_MAX: usize = 16;
 
-/// The most missing pages of a mapping that are replaced one by one, so that its intact pages
-/// stay. If more pages are missing, the whole mapping is replaced, because a process has a
-/// limited number of mappings (`vm.max_map_count`, 65,530).
+/// The largest number of missing pages of a mapping that are replaced one by one, so that its
+/// intact pages stay. If more pages are missing, the whole mapping is replaced, because a process
+/// has a limited number of mappings (`vm.max_map_count`, 65,530).
 const PAGES_MAX: u32 = 256;
 
 /// The values of `si_code` for a fault, from sigaction(2): an address that does not exist, an

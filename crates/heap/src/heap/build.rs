@@ -18,8 +18,8 @@ use crate::region::external::External;
 use crate::region::{Region, Wanted};
 use crate::sync::AtomicU16;
 
-/// The most threads, in all processes that share a heap, that have a separate cache at the same
-/// time. A cache record takes 12 KiB of addresses; only used parts get memory.
+/// The largest number of threads, in all processes that share a heap, that have a separate cache
+/// at the same time. A cache record takes 12 KiB of addresses; only used parts get memory.
 const CACHES: u32 = 4096;
 
 /// Builds a heap: see [`Heap::builder`].

@@ -13,7 +13,7 @@ use crate::request::Tag;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
-/// The most bytes of a tag's name; longer names are truncated.
+/// The longest name of a tag, in bytes; longer names are truncated.
 pub const TAG_NAME_MAX: usize = TAG_BYTES - 1;
 
 /// The first byte of a name that is being written.

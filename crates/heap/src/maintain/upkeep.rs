@@ -31,9 +31,9 @@ const TOUCHED: usize = 1;
 /// [`crate::memory::REFUSED`].
 const RETRIED: usize = 4;
 
-/// Slot words per shift that the kernel maps for the pages after a page: 32 KiB, enough for 64
-/// MiB in blocks of 4 KiB. A hypervisor can need 8 ms for the memory of one page. In that time, a
-/// program's allocations reach the fourth page after it.
+/// The number of slot words per shift that the kernel maps for the pages after a page: 32 KiB,
+/// enough for 64 MiB in blocks of 4 KiB. A hypervisor can need 8 ms for the memory of one page.
+/// In that time, a program's allocations reach the fourth page after it.
 const WORDS_AHEAD: usize = 1 << 14;
 
 /// How many counts of free slots are in the smallest page that a kernel maps.

@@ -60,8 +60,9 @@ pub(crate) struct Memory {
     pub(crate) crowd: Crowd,
 }
 
-/// The most pauses while another thread makes a page ready. Each is a tenth of a millisecond, all
-/// together a tenth of a second. Getting the memory of one page needed 8 ms under a hypervisor.
+/// The largest number of pauses while another thread makes a page ready. Each is a tenth of a
+/// millisecond, all together a tenth of a second. Getting the memory of one page needed 8 ms
+/// under a hypervisor.
 const PAUSES: usize = 1000;
 
 /// If other threads are getting memory for this many pages with the requested run, a thread waits
@@ -70,9 +71,9 @@ const PAUSES: usize = 1000;
 /// meanwhile.
 const BUSY_MAX: usize = 4;
 
-/// Polls after which the waiting thread checks whether another thread still works on the page.
-/// The wait ends after two consecutive checks without such a thread. Each poll yields the
-/// processor, which can take long.
+/// The number of polls after which the waiting thread checks whether another thread still works
+/// on the page. The wait ends after two consecutive checks without such a thread. Each poll
+/// yields the processor, which can take long.
 const POLLS_PER_CHECK: usize = 32;
 
 /// A wait for another thread's work.

@@ -21,7 +21,7 @@ use crate::protocol::word::{CacheId, PIECES, PageWord, Slice};
 use crate::region::backing::Backing;
 use crate::sync::Ordering::{Acquire, Relaxed};
 
-/// Bytes of a piece.
+/// The size of a piece in bytes.
 const PIECE: usize = SLICE / PIECES as usize;
 
 /// One in this many pieces in use may be idle: 2%.

@@ -20,7 +20,7 @@ const READY: u64 = 0x0079_6461_6572_u64;
 /// The header is being written.
 const WRITING: u64 = 1;
 
-/// Words of the header.
+/// The number of words in the header.
 const WORDS: usize = 16;
 
 const _: () = assert!(WORDS * size_of::<u64>() <= NAMESPACES_AT);

@@ -87,7 +87,7 @@ pub(super) struct KernelAction {
 
 const _: () = assert!(size_of::<KernelAction>() == 32);
 
-/// Bytes of a signal mask (`sizeof(sigset_t)` in the kernel's `asm/signal.h`).
+/// The size of a signal mask in bytes (`sizeof(sigset_t)` in the kernel's `asm/signal.h`).
 const MASK_BYTES: usize = 8;
 
 /// `SIG_UNBLOCK` of the kernel's `include/uapi/asm-generic/signal-defs.h`.

@@ -31,8 +31,8 @@ use support::random::Random;
 use victim::End;
 use work::{PAGES, work};
 
-/// Attempts after which a new heap is used, so that events that happen only once in a heap's life
-/// happen often.
+/// The number of attempts after which a new heap is used, so that events that happen only once in
+/// a heap's life happen often.
 const HEAP_LIFE: u64 = 64;
 
 fn heap() -> Heap {

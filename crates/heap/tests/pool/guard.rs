@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a page of the pool.
+/// The size in bytes of a page of the pool.
 pub(crate) const PAGE: usize = 2 << 20;
 
 /// How many pages a test puts into the pool.

@@ -124,8 +124,8 @@ enum Forker {
     Passing,
 }
 
-/// Generations of forks: each uses [`THREADS`] numbers. Together they would need twice as many
-/// numbers as exist.
+/// The number of generations of forks. Each generation uses [`THREADS`] numbers. Together they
+/// would need twice as many numbers as exist.
 const GENERATIONS: u8 = 200;
 
 /// How many threads of each generation use the heap at once.
@@ -219,7 +219,7 @@ fn slots_of_dead_processes_without_a_cache_are_reused() {
     assert_whole(&heap);
 }
 
-/// Bytes of the stack for a thread that only waits.
+/// The size in bytes of the stack for a thread that only waits.
 const STACK: usize = 64 << 10;
 
 /// The second thread of a process whose first thread ended: it waits for the end of the pipe that

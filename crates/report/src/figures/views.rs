@@ -198,7 +198,8 @@ fn view(
     }
 }
 
-/// Series that are shown initially, because more lines are hard to read; a click adds others.
+/// The largest number of series that are shown initially, because more lines are hard to read; a
+/// click adds others.
 const SHOWN_MAX: usize = 5;
 
 /// Selects the series that are shown initially: first those with a main role, then those that are

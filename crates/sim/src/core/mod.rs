@@ -202,7 +202,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
     /// [`Error::CycleLimit`] after more cycles than `limit` instructions take, unless most of
     /// them are copies; [`Error::Stopped`].
     pub fn run(&mut self, limit: u64, mut stops: impl FnMut(u64) -> bool) -> Result<(), Error> {
-        /// Steps between two calls of `stops`: some ten calls a second.
+        /// The number of steps between two calls of `stops`: some ten calls a second.
         const STEPS_BETWEEN_CALLS: u64 = 1 << 18;
         let cycles_max = limit.saturating_mul(CYCLES_OF_INSTRUCTION_MAX);
         let mut steps = 0_u64;

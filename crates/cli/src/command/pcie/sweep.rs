@@ -20,7 +20,7 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::terminal::{self, Table};
 
-/// Descriptors of the receive ring.
+/// The number of descriptors in the receive ring.
 const RING: u32 = 1024;
 
 pub(super) struct Sweep {

@@ -18,7 +18,7 @@ use super::worker::{TIMEOUT, Worker, distributed};
 use crate::drive::{self, Conversation};
 use crate::error::Error;
 
-/// Packets of a loop: as many as testpmd's `start tx_first 32` sends.
+/// The number of packets in a loop: as many as testpmd's `start tx_first 32` sends.
 const PACKETS_OF_LOOP: usize = 32 * 32;
 
 /// The time that packets in transit have after the last packet was made: for the side that ends

@@ -27,7 +27,7 @@ const WARM_UP: f64 = 0.1;
 const POLLS_BETWEEN: u32 = 256;
 /// The least number of packets of a reliable result.
 const PACKETS_LEAST: u32 = 100;
-/// Bytes of the two addresses of a frame.
+/// The size of a frame's two addresses in bytes.
 const ADDRESSES_BYTES: usize = 12;
 
 /// A sweep over rates: see the module.

@@ -128,7 +128,7 @@ fn calibrate(
     progress: (&mut usize, usize),
     context: &mut Context<'_>,
 ) -> Result<u64, Error> {
-    /// Iterations of the probe: about as many cycles as the stack takes per packet.
+    /// The number of iterations of the probe: about as many cycles as the stack takes per packet.
     const PROBE_WORK: u64 = 1000;
     let wanted = none.base_line(0).map_or(0.0, |line| line.missing_cycles());
     if wanted < 0.5 {

@@ -27,7 +27,7 @@ const TAILS: f64 = 0.05;
 /// 3.5% of the comparisons of a program with itself gave a false alarm.
 const USUAL_FREEDOM: f64 = 4.0;
 
-/// Runs of both sides together that are needed to measure their spread.
+/// The smallest number of runs, of both sides together, with which their spread can be measured.
 const RUNS_MIN: usize = 4;
 
 /// A baseline that moved by more than this share is not comparable between the sides. No copy of

@@ -116,8 +116,8 @@ const FULL: Extent = Extent {
 /// machine needs none.
 const CHANNEL_TRIES: u32 = 2;
 
-/// Restarts of a flow through a guest, and the measured time of each: enough for a sentence, which
-/// may be that no difference is known. `haul forward pvp` measures more.
+/// The number of restarts of a flow through a guest, and the measured time per restart: enough
+/// for a sentence, which may be that no difference is known. `haul forward pvp` measures more.
 const FLOW_RESTARTS: usize = 3;
 const FLOW_WINDOW: Duration = Duration::from_millis(150);
 
