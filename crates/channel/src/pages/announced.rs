@@ -40,9 +40,10 @@ const POPULATED_BYTES_MIN: usize = 16 * PAGE_BYTES;
 /// Meanwhile, up to this many bytes exist twice. The number is a multiple of a huge page's size.
 const STEP_BYTES: usize = 32 * HUGE_BYTES;
 
-/// Copies those pages in a part of a mapping that are still a view. The caller owns the mapping
-/// and has borrowed it uniquely. Returns the number of bytes copied. If the kernel cannot copy
-/// pages, they stay as they are, and each is copied at its first write.
+/// Copies the pages in `part` of the mapping at `base`, except for pages that no longer belong to
+/// a view of sealed memory. The caller owns the mapping and has borrowed it uniquely. Returns the
+/// number of copied bytes. If the kernel cannot copy some pages, these pages stay in the view,
+/// and each is copied at its first write.
 pub(crate) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     let start = base.addr().get();
     let part = start + part.start..start + part.end;

@@ -104,7 +104,7 @@ pub(crate) struct Reproduce {
     /// Packets of each trace [default: 100000, as in the paper]
     #[arg(long, value_name = "N", value_parser = number::<u64, 20, 10_000_000>)]
     pub(crate) packets: Option<u64>,
-    /// Runs at once [default: one per processor]
+    /// Number of concurrent runs [default: one per processor]
     #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
     pub(crate) threads: Option<u16>,
     /// Workload built by scripts/sim-workload in haul's repository [default: the one in haul]
@@ -152,7 +152,7 @@ pub(crate) struct Sweep {
     /// Run the tasks here, on all cores; finished tasks are not repeated
     #[arg(long)]
     pub(crate) run: bool,
-    /// Tasks at once [default: one per processor]
+    /// Number of concurrent tasks [default: one per processor]
     #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
     pub(crate) threads: Option<u16>,
     /// Print the records of the tasks as JSON

@@ -50,7 +50,7 @@ const SHARED: &[(&str, &str, &str)] = &[
     ("size", "BYTES", "size of"),
     ("sizes", "SIZES", "size"),
     ("sort", "ORDER", "order"),
-    ("threads", "N", "at once"),
+    ("threads", "N", "concurrent"),
     ("to", "SOCKET", "socket"),
     ("traffic", "WHICH", "direction"),
     ("trust", "", "your own process"),

@@ -68,7 +68,8 @@ pub struct Sizes {
     /// The longest time of the rounds of all sizes. Large sizes get as many rounds as a median
     /// needs.
     pub budget: Duration,
-    /// Ends a size early when every ratio is known with this precision.
+    /// The precision at which the rounds of a size end early: when every ratio is known this
+    /// precisely (0.005: within half a percent). `None`: the rounds do not end early.
     pub precision: Option<f64>,
     /// The seed of addresses and of the order of subjects.
     pub seed: u64,

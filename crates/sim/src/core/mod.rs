@@ -65,7 +65,7 @@ use crate::nic::Dma;
 pub use statistics::CoreStatistics;
 use trace::PipelineTrace;
 
-/// The memory system as a core uses it; see [`crate::memory::port`].
+/// The interface through which a core uses the memory system; see [`crate::memory::port`].
 pub trait MemoryPort {
     /// Makes one access inside a line.
     fn access(&mut self, now: Cycle, kind: Kind, address: u64, tag: Tag) -> Access;

@@ -1,4 +1,5 @@
-//! One end of a transport that moves bytes from one process to another, as a driver uses it.
+//! The interface through which a driver uses one end of a transport. A transport moves bytes from
+//! one process to another.
 //!
 //! From the bottom up:
 //!
