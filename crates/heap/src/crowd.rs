@@ -1,6 +1,7 @@
-//! Limits how many threads build spans of one class at once. If thousands of threads begin at the
-//! same time, each finds no span and would build one, although it needs only a few slots. So a few
-//! threads build, and the others wait for the free slots that appear in the bitmap.
+//! Limits how many threads build spans of one class at the same time. If thousands of threads
+//! begin at the same time, each finds no span and would build one, although it needs only a few
+//! slots. So a few threads build, and the others wait for the free slots that appear in the
+//! bitmap.
 
 use crate::protocol::class::CLASSES;
 use crate::sync::{

@@ -1,5 +1,5 @@
 //! Pages of a view of sealed memory to which the receiver announces that it will write. haul
-//! copies them at once, not one by one at the first write to each page.
+//! copies all of them in one call, not one by one at the first write to each page.
 //!
 //! The first write to a page of a private view of a file causes a fault and a copy of 4 KiB,
 //! however large the file's own pages are. Announced bytes are copied into huge pages of 2 MiB,

@@ -226,8 +226,8 @@ impl Lane {
     }
 
     /// Like [`signal`](Self::signal). But if both ends share a processor and this end continues
-    /// at once, it does not wake the other end yet: otherwise the ends would alternate at each
-    /// piece.
+    /// immediately, it does not wake the other end yet: otherwise the ends would alternate at
+    /// each piece.
     pub(crate) fn signal_lazily(&mut self, word: usize, value: u64, goes_on: bool) {
         match goes_on && self.was_on_same_cpu {
             true => self.store(word, value),

@@ -272,7 +272,7 @@ fn forbid(call: libc::c_long) {
     let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
     let mut filter = [load_number, if_it, refuse, allow];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
-    // SAFETY: takes only numbers.
+    // SAFETY: all arguments are numbers, not pointers.
     let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(result, 0);
     // SAFETY: a program of four instructions that lives until the call returns.

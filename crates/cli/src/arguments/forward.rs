@@ -130,8 +130,8 @@ pub(crate) struct Pvp {
     /// FIRST..LAST[:STEP]
     #[arg(long, value_name = "SIZES", default_value = "64,512,1500")]
     pub(crate) sizes: Sizes,
-    /// Sizes to measure one after the other within each restart, with haul as switch: a list, or a
-    /// range FIRST..LAST:STEP
+    /// Sizes to measure in sequence within each restart, with haul as switch: a list, or a range
+    /// FIRST..LAST:STEP
     #[arg(long, value_name = "SIZES", value_parser = swept, conflicts_with_all = ["sizes", "search"])]
     pub(crate) sweep: Option<Sizes>,
     /// Copy function of haul's switch: haul, libc, a kernel of `haul copy list`, or the path of a

@@ -154,7 +154,7 @@ impl Test {
         }
     }
 
-    /// The largest number of blocks that a thread holds at once.
+    /// The largest number of blocks that a thread holds at the same time.
     pub(super) fn blocks_max(self, extent: &Extent) -> usize {
         match self {
             Self::Growth | Self::Mixed => extent.rounds.saturating_mul(extent.count),
@@ -173,8 +173,8 @@ impl Test {
         extent.shape.size.max(extent.shape.align).saturating_mul(factor)
     }
 
-    /// The tasks of a driver in one repetition, one after the other. `iterations` is the number
-    /// of operations of [`Task::Repeat`].
+    /// The tasks of a driver in one repetition, in their order. `iterations` is the number of
+    /// operations of [`Task::Repeat`].
     pub(super) fn tasks(self, extent: &Extent, iterations: u64, seed: u64) -> Vec<Task> {
         let Extent { shape, rounds, count, delay_ns } = *extent;
         let grow = |shapes: &[Shape]| Task::Grow { count, shapes: shapes.to_vec() };

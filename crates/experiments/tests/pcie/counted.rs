@@ -9,7 +9,8 @@ use haul_model::pcie::{
 };
 
 /// The number of packets per case: fewer if the code is not optimised. The number is a multiple
-/// of the numbers that devices write at once, so that no device holds packets at the end.
+/// of the numbers of descriptors that devices write together, so that no device holds packets at
+/// the end.
 const PACKETS: u64 = if cfg!(debug_assertions) { 9_600 } else { 10_000_000 };
 /// The step between rates, in millions per second, from 1 to 16. The step is larger for a
 /// driver's option, which does not change the order of the batches, and if the code is not

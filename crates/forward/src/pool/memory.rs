@@ -39,7 +39,7 @@ unsafe impl Send for Memory {}
 // SAFETY: threads that share it call the heap, which is `Sync`, and read fields that do not change.
 unsafe impl Sync for Memory {}
 
-/// The whole memory, which the heap reserves at once.
+/// The whole memory, which the heap reserves in one step.
 struct Whole {
     base: usize,
     bytes: usize,

@@ -188,7 +188,7 @@ fn at<L: Layout>(start: NonNull<u8>, index: u16) -> Descriptor {
     Descriptor { flags, ..descriptor }
 }
 
-/// Walks two lists of pieces at once, and calls `act` with each run of bytes that lies in one
+/// Walks two lists of pieces in parallel, and calls `act` with each run of bytes that lies in one
 /// piece of either list, until one list ends. Skips the first `skip` bytes of the first list.
 pub(super) fn zip(
     first: impl IntoIterator<Item = (NonNull<u8>, usize)>,

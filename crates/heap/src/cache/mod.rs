@@ -6,8 +6,8 @@
 //! apart; a few such spans are kept.
 //!
 //! A cache is frugal if the process has many threads, or if several threads share the cache. A
-//! frugal cache claims few slots at once, keeps no span for itself and claims no slices ahead, so
-//! that the threads share spans.
+//! frugal cache claims few slots per refill, keeps no span for itself and claims no slices ahead,
+//! so that the threads share spans.
 //!
 //! Counts of free slots, bitmaps, the current span and the cursor are hints. Only the slot words
 //! say which cache owns each slot. After a cache has claimed slots, it reads the span's word
@@ -336,8 +336,8 @@ impl<'a> Keeper<'a> {
         let head = (offset / SLICE) & !(about.span_slices as usize - 1);
         let words = self.memory.tables.slots(about.shift);
         let Some(word) = words.get(offset >> about.shift) else { return };
-        // The slot word does not name this cache if two threads freed the block at once, or if a
-        // peer corrupted the word. The owner that the word names keeps the slot.
+        // The slot word does not name this cache if two threads freed the block concurrently, or
+        // if a peer corrupted the word. The owner that the word names keeps the slot.
         let (old, new) = (SlotWord::cached(self.id).0, SlotWord::FREE.0);
         if word.load(Relaxed) != old {
             return;

@@ -49,7 +49,7 @@ pub(crate) use find::Found;
 pub use handle::Handle;
 pub use resize::ReallocError;
 
-/// A heap in this process. Any number of threads may use it at once.
+/// A heap in this process. Any number of threads may use it concurrently.
 // Aligned, so that the fields from `data` to `live` are in one cache line.
 #[repr(C, align(64))]
 pub struct Heap {

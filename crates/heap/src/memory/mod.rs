@@ -8,7 +8,7 @@
 //! From the bottom up:
 //!
 //! - `resident`: gives back the memory of free slices;
-//! - `whole`: claims all slices of a page without memory at once;
+//! - `whole`: claims all slices of a page without memory in one step;
 //! - `run`: finds slices for a large block;
 //! - `open`: puts a node's pages into the bitmaps;
 //! - `reserve`: gets memory for the metadata of a heap in a file.

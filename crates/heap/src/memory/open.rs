@@ -59,8 +59,8 @@ impl Memory {
             step!("page.open.after_frontier");
             let opened = pages.start + first..pages.start + first + count;
             // The bits are set before the free slices are recorded, because every thread that
-            // finds no bit opens pages itself. (1,000 threads that began at once opened 490 pages
-            // of 2 MiB.) No thread used these pages before. If a thread has used a page
+            // finds no bit opens pages itself. (1,000 threads that began at the same time opened
+            // 490 pages of 2 MiB.) No thread used these pages before. If a thread has used a page
             // meanwhile, a thread that follows the bit detects this.
             (0..ORDERS).for_each(|order| self.order(order).set_all(opened.clone()));
             self.note_opened(node, opened);

@@ -44,7 +44,7 @@ pub(crate) struct Wanted {
     pub(crate) limit: Option<u64>,
     /// NUMA nodes that the heap distinguishes; `None` means all nodes of the machine.
     pub(crate) nodes: Option<u32>,
-    /// Threads that can have a cache at once, in all processes.
+    /// The largest number of threads that can have a cache at the same time, in all processes.
     pub(crate) caches: u32,
     /// The kind of pages.
     pub(crate) pages: Pages,

@@ -10,7 +10,7 @@
 //! - `labels`: the labels in the sources, and how often the work passes each label;
 //! - `recovery`: how long reaping takes;
 //! - `external`: deaths of a process that is giving external memory back;
-//! - `slots`: deaths while all process slots are in use, and two attachments that reap at once.
+//! - `slots`: deaths while all process slots are in use, and concurrent reaps by two attachments.
 
 mod external;
 mod labels;

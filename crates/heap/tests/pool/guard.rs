@@ -84,7 +84,7 @@ impl Pool {
 
 /// How many pages of the pool are free.
 pub(crate) fn pool_free() -> Option<usize> {
-    // The two numbers are read one after the other, and pages may be reserved in between.
+    // The two numbers are read in sequence, and pages may be reserved in between.
     Some(Pool::number("free_hugepages")?.saturating_sub(Pool::number("resv_hugepages")?))
 }
 

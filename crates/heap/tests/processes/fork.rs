@@ -128,7 +128,7 @@ enum Forker {
 /// would need twice as many numbers as exist.
 const GENERATIONS: u8 = 200;
 
-/// How many threads of each generation use the heap at once.
+/// How many threads of each generation use the heap concurrently.
 const THREADS: usize = 41;
 
 #[test]
@@ -183,8 +183,8 @@ fn can_use(heap: &Heap) -> bool {
     heap.alloc(Request::new(64)).is_ok_and(|block| unsafe { heap.free(block) }.is_ok())
 }
 
-/// More processes than there are slots attach one after the other. No test code reaps; the heap
-/// itself reaps when all slots are in use.
+/// More processes than there are slots attach in sequence. No test code reaps; the heap itself
+/// reaps when all slots are in use.
 #[test]
 fn slots_of_dead_processes_are_reused() {
     let heap = builder().shared_fd().unwrap();

@@ -1,4 +1,4 @@
-//! The headers of a packet capture, pcap and pcapng, read one after the other.
+//! The headers of a packet capture, pcap and pcapng, read in sequence.
 //!
 //! [`Headers`] does not read a file. It returns the number of bytes of the next header, accepts
 //! these bytes, and returns the number of bytes between this header and the next. The caller

@@ -4,7 +4,7 @@
 
 /// The size of a copy, a block, a message or a buffer.
 pub const SIZE_BYTES: &str = "size_bytes";
-/// The number of threads that run at once.
+/// The number of threads that run concurrently.
 pub const THREADS: &str = "threads";
 /// The program that was recorded, replayed or simulated.
 pub const PROGRAM: &str = "program";

@@ -293,7 +293,7 @@ fn cut(offset: u32, bytes: u32, chunk: u64, header_bytes: u64) -> Overhead {
     while at < end {
         let page_end = (at / PAGE_BYTES + 1) * PAGE_BYTES;
         let piece = page_end.min(end) - at;
-        // All whole pages are counted at once, so that any size needs few steps.
+        // All whole pages are counted in one step, so that any size needs few steps.
         if at.is_multiple_of(PAGE_BYTES) && end - at >= PAGE_BYTES {
             let pages = (end - at) / PAGE_BYTES;
             packets += pages * (PAGE_BYTES / chunk);

@@ -20,7 +20,8 @@ pub struct MemorySettings {
     pub data_cache: CacheSettings,
     /// The second-level cache. Table 1: 1 MB, 8 ways, 15 cycles.
     pub second_cache: CacheSettings,
-    /// Lines that may be under way from memory at once. Table 1: 8.
+    /// The largest number of lines that may be under way from memory at the same time. Table 1:
+    /// 8.
     pub mshrs: u32,
     /// Average access time of memory if no row is open: from the end of a read's request on the
     /// bus until the chipset has the whole line ready for the bus. Table 1: 80, under DRAM, and

@@ -6,17 +6,17 @@
 //!    here;
 //! 2. *writeback*: results wake the instructions that wait for them; a mispredicted branch squashes
 //!    its wrong path;
-//! 3. *issue*: an instruction with all its operands takes a unit or a memory port;
+//! 3. *issue*: an instruction with all its operands occupies a unit or a memory port;
 //! 4. *dispatch*: instructions enter the window, and their values are computed;
 //! 5. *fetch*: instructions enter along the predicted path.
 //!
-//! Values are computed at dispatch, in program order, by [`Interpreter::execute`]; everything else
-//! here models timing. After a mispredicted branch, a `Shadow` computes the values instead.
+//! Values are computed at dispatch, in program order, by [`Interpreter::execute`]; everything
+//! else here models timing. After a mispredicted branch, a `Shadow` computes the values instead.
 //! SimpleScalar's sim-outorder works in this manner, and this core follows sim-outorder if the
 //! paper is silent: loads and stores use an integer unit for their address; a load waits until
-//! the addresses of all older stores are known, takes its value from a store that holds all of
-//! it, and otherwise waits for that store; at commit, a store waits only for a port and an MSHR;
-//! the predictor learns at commit; in order, nothing is dispatched while the youngest instruction
+//! the addresses of all older stores are known, gets its value from a store that holds all of it,
+//! and otherwise waits for that store; at commit, a store waits only for a port and an MSHR; the
+//! predictor learns at commit; in order, nothing is dispatched while the youngest instruction
 //! lacks an operand, or its own address if it is a load or store.
 //!
 //! Known simplifications: a load or store that crosses a line accesses only the first line; a page

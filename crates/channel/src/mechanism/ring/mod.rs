@@ -15,7 +15,7 @@
 //!
 //! # By way of the caches, or of memory
 //! If one core reads a line that another core has written, the line moves from cache to cache.
-//! The lines move one after the other, as the reader requests them. Between two cores that share
+//! The lines move in the order in which the reader requests them. Between two cores that share
 //! their last cache, this is the fastest transfer; between other cores, it is slow. If the stores
 //! bypass the caches, the bytes come from memory, where processors prefetch them like any other
 //! array. So the sender decides by the measured `distance`, and on Intel it uses memory for large

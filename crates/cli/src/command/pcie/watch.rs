@@ -91,7 +91,7 @@ impl Watch {
             if is_over || STOP.load(Ordering::Relaxed) {
                 break;
             }
-            // After a delay, one interval begins now instead of two at once.
+            // After a delay, one interval begins now, instead of two intervals at the same time.
             next = next.max(Instant::now() - self.arguments.every);
         }
         Ok(watched.end()?)

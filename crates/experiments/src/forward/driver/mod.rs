@@ -217,8 +217,8 @@ impl Forwarding {
         let busy_cycles = snapshots.iter().map(|snapshot| snapshot.busy_cycles).sum();
         let times = snapshots.iter().map(|snapshot| snapshot.time_ns);
         let mut counted = Counted {
-            // The threads publish their counters one after the other, and the mean of their times
-            // gives the right rate.
+            // The threads publish their counters in turn, and the mean of their times gives the
+            // right rate.
             time_ns: times.sum::<u64>() / snapshots.len() as u64,
             made,
             rx_packets,

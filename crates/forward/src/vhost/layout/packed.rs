@@ -1,6 +1,6 @@
 //! The packed ring: the descriptors themselves show which chains are available. A used chain is
 //! written to its first location. The first chain of a burst is written last, so that the driver
-//! sees the whole burst at once.
+//! sees either no chain of the burst or all of them.
 //!
 //! If both sides keep the order, the device publishes only the last chain of a burst that it has
 //! read. The device writes the id of this last chain to the location of the first chain (section
