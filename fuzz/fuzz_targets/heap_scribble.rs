@@ -36,7 +36,7 @@ enum Step {
 struct Victim {
     heap: Heap,
     file: File,
-    /// Bytes of the file that do not contain data.
+    /// The number of the file's bytes that do not contain data.
     metadata: u64,
     held: Vec<NonNull<u8>>,
 }

@@ -10,7 +10,7 @@ use super::pool::{Burst, Pool};
 #[derive(Debug)]
 pub struct Null {
     name: String,
-    /// Bytes of each generated packet; 0 for none.
+    /// The size of each generated packet in bytes; 0 for none.
     size_bytes: usize,
     batch: usize,
     counters: Counters,

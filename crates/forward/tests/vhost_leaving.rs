@@ -46,7 +46,7 @@ fn turn() -> MutexGuard<'static, ()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     files: usize,
-    /// Mappings of guests' memory.
+    /// The number of mappings of guests' memory.
     mappings: usize,
     threads: usize,
 }

@@ -189,7 +189,7 @@ impl fmt::Display for Limit {
 pub enum Error {
     /// The requested size limit is too small or too large.
     BadLimit {
-        /// Bytes asked for.
+        /// The number of requested bytes.
         bytes: u64,
         /// The least that works.
         least: u64,
@@ -211,9 +211,9 @@ pub enum Error {
     NoSuchName(Name),
     /// The system refused the addresses, even for the smallest size that is tried.
     NoAddressSpace {
-        /// Bytes requested first.
+        /// The number of bytes requested first.
         bytes: u64,
-        /// Bytes requested last.
+        /// The number of bytes requested last.
         least: u64,
         /// The system's error number.
         errno: i32,
@@ -283,9 +283,10 @@ pub enum Error {
     },
     /// The memory that [`Builder::ready`](crate::Builder::ready) requests is not available.
     NotReady {
-        /// Bytes that were requested.
+        /// The number of bytes that were requested.
         asked: u64,
-        /// Bytes that are ready, on the nodes from the first to the one that lacks memory.
+        /// The number of bytes that are ready, on the nodes from the first to the node that lacks
+        /// memory.
         ready: u64,
     },
     /// The caller's memory is not suitable for a heap.

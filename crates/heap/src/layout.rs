@@ -203,7 +203,7 @@ pub(crate) struct Layout {
     /// One bit per [`RESERVE`] bytes of the tables before this table: whether these bytes have
     /// memory. Used only if memory for the metadata must be requested before a write.
     pub(crate) reserved: usize,
-    /// Bytes of the whole region.
+    /// The size of the whole region in bytes.
     pub(crate) bytes: usize,
 }
 

@@ -125,7 +125,7 @@ pub enum Error {
     CycleLimit {
         /// The limit.
         cycles: u64,
-        /// Instructions executed until then.
+        /// The number of instructions executed until then.
         instructions: u64,
         /// The address of the next instruction.
         at: u64,
@@ -135,9 +135,9 @@ pub enum Error {
         "stopped after {instructions} instructions and {cycles} cycles, before the program's end"
     )]
     Stopped {
-        /// Instructions executed until then.
+        /// The number of instructions executed until then.
         instructions: u64,
-        /// Cycles until then.
+        /// The number of cycles until then.
         cycles: u64,
     },
 }

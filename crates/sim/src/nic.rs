@@ -47,9 +47,9 @@ const ACKNOWLEDGE: u8 = 16;
 /// The peer's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Segments with a payload.
+    /// The number of segments with a payload.
     pub packets: u64,
-    /// Bytes of each payload.
+    /// The size of each payload in bytes.
     pub payload_bytes: u64,
 }
 
@@ -67,14 +67,15 @@ pub struct Dma {
 pub struct Nic {
     traffic: Traffic,
     ring: Option<u64>,
-    /// Frames written and buffers returned so far. Both only grow.
+    /// The number of frames written so far, and the number of buffers returned so far. Both
+    /// numbers only grow.
     filled: u64,
     returned: u64,
     transmit_address: u64,
     /// The program's initial sequence number plus one, once the program has answered.
     program_sequence: Option<u32>,
     sent_packets: u64,
-    /// Frames that the program sent.
+    /// The number of frames that the program sent.
     pub transmitted: u64,
     /// The stream's bytes that the program has acknowledged.
     pub acknowledged_bytes: u64,

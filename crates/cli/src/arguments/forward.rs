@@ -78,7 +78,7 @@ pub(crate) struct Between {
     /// Running time [default: until Ctrl-C, or until the ports have no more packets]
     #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
     pub(crate) time: Option<Duration>,
-    /// Most packets that one call moves
+    /// The largest number of packets that one call moves
     #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
     pub(crate) burst: u16,
     /// Processor that polls; or several, each for one or more queues of both ports. Packets are

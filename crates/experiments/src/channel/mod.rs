@@ -7,7 +7,7 @@
 //! - [`protocol`]: the lines between a run and its drivers;
 //! - [`transport`]: the interface through which a driver uses one end of a transport;
 //! - [`driver`]: the child process at one end;
-//! - [`pair`]: the calls with which a run controls the two processes of a transfer;
+//! - [`pair`]: controls the two processes of a transfer on behalf of their run;
 //! - [`peers`]: the other transports, and the programs that they need;
 //! - `busy`: a thread that keeps a processor busy like another program;
 //! - `others`: programs that do not belong to the run;

@@ -1,4 +1,4 @@
-//! The two processes of a transfer, as their run uses them: it starts them, gives them tasks, and
+//! Controls the two processes of a transfer: a run starts the processes, gives them tasks, and
 //! ends them.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! One size after the other, with all kernels compared: `copy.size`.
+//! Measures each size in turn, and compares all kernels: `copy.size`.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@
 //! - `script`: the steps of a replay, as a file between a run and its drivers;
 //! - `work`: the tasks of a driver's threads;
 //! - [`driver`]: the child process that drives one heap;
-//! - `child`: the calls with which a run controls a child process;
+//! - `child`: controls a driver on behalf of its run;
 //! - [`mod@test`]: the tests, their tasks and their figures;
 //! - [`mod@bench`]: the run;
 //! - `emit`: turns the results of a run into records;

@@ -39,9 +39,9 @@ pub enum Test {
 pub struct Extent {
     /// The block's size and alignment.
     pub shape: Shape,
-    /// Rounds of a repetition, if the test has rounds.
+    /// The number of rounds per repetition, if the test has rounds.
     pub rounds: usize,
-    /// Blocks of a round, on each thread, if the test counts blocks.
+    /// The number of blocks per round and thread, if the test counts blocks.
     pub count: usize,
     /// The time of a pause, if the test has pauses, in ns.
     pub delay_ns: u64,

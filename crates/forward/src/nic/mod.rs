@@ -37,7 +37,7 @@ const TIMER_NS: u64 = 10_000;
 pub struct NicSettings {
     /// The NIC, its driver, and its link.
     pub setup: Setup,
-    /// Bytes of each packet that arrives, without its check sequence.
+    /// The size in bytes of each packet that arrives, without its check sequence.
     pub size_bytes: u32,
     /// Packets a second; `None` for as many as each poll requests.
     pub rate: Option<f64>,

@@ -40,7 +40,7 @@ pub(super) struct Input {
     /// The offset of the window's end in the file.
     at: u64,
     headers: Headers,
-    /// Bytes before the next header.
+    /// The number of bytes before the next header.
     skip: u64,
     /// The packet whose captured bytes begin at `start`.
     packet: Option<PacketHeader>,

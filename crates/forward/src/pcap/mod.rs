@@ -77,7 +77,7 @@ pub struct Pcap {
     start_ns: Option<u64>,
     timing: Timing,
     came: u64,
-    /// Packets whose captured length exceeds their original length.
+    /// The number of packets whose captured length exceeds their original length.
     understated: u64,
     /// The link type of the first packet that was not Ethernet.
     foreign: Option<u32>,

@@ -32,7 +32,7 @@ pub(super) struct Output {
     pending: Vec<u8>,
     /// When the packets of this burst were sent, in nanoseconds since 1970.
     time_ns: Option<u64>,
-    /// Bytes of complete packets in the file.
+    /// The number of bytes of complete packets in the file.
     bytes: u64,
 }
 

@@ -67,11 +67,11 @@ pub struct Segment {
 struct Buffer {
     /// The next buffer of the chain, or [`NONE`].
     next: u32,
-    /// Bytes of the whole packet, in the first buffer of a chain.
+    /// The size of the whole packet in bytes; only in the first buffer of a chain.
     packet_bytes: u32,
     /// Where in the buffer the packet's bytes begin.
     offset: u16,
-    /// Bytes of the packet in this buffer.
+    /// The number of the packet's bytes in this buffer.
     length: u16,
     /// The packet's tag, in the first buffer of a chain.
     tag: u64,

@@ -20,7 +20,7 @@ pub(crate) struct Stamp {
     /// The queue of the generator that made the packet.
     pub(crate) stream: u8,
     pub(crate) sequence: u64,
-    /// Nanoseconds of the monotonic clock.
+    /// The time of the monotonic clock in nanoseconds.
     pub(crate) time_ns: u64,
 }
 

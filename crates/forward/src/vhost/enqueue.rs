@@ -32,7 +32,7 @@ use crate::ring::split::WRITE;
 struct Tally {
     packets: usize,
     bytes: u64,
-    /// Packets of the burst that were consumed: sent or dropped.
+    /// The number of the burst's packets that were consumed: sent or dropped.
     consumed: usize,
 }
 

@@ -148,7 +148,7 @@ impl Line {
 #[derive(Default)]
 struct Arrived {
     packets: u64,
-    /// Buffers that were returned empty.
+    /// The number of buffers that were returned empty.
     empty: u64,
     last: u64,
 }

@@ -43,16 +43,16 @@ const EMPTY_SLICES_KEPT: u32 = 4;
 /// slots, each refill would search a whole span for a handful of slots.
 const WORTH: u32 = 16;
 
-/// The fewest slots that a refill takes, if the span has that many. Without this minimum the
-/// largest classes, whose bins hold four slots, would need a refill for every second block. The
-/// first free gives back the slots beyond the bin's capacity.
+/// The smallest number of slots that a refill claims, if the span has that many. Without this
+/// minimum the largest classes, whose bins hold four slots, would need a refill for every second
+/// block. The first free gives back the slots beyond the bin's capacity.
 const REFILL_MIN: u32 = 16;
 
 /// The number of bytes by which a frugal cache is refilled, in at least [`FRUGAL_SLOTS_MIN`]
 /// slots. So each of many threads holds little memory that it did not request.
 const FRUGAL_BYTES: u32 = 16 << 10;
 
-/// The fewest slots that a refill of a frugal cache takes.
+/// The smallest number of slots that a refill of a frugal cache claims.
 const FRUGAL_SLOTS_MIN: u32 = 1;
 
 /// The largest number of spans that a refill searches without success before it builds a new one.
@@ -187,7 +187,7 @@ impl<'a> Keeper<'a> {
         self.build(class, wanted)
     }
 
-    /// How many slots of `class` a refill takes.
+    /// The number of slots of `class` that a refill claims.
     fn wanted(&self, class: usize) -> u32 {
         let about = &TABLE[class];
         let half = about.bin_slots.div_ceil(2);

@@ -118,7 +118,7 @@ struct Grid {
     /// usable range. For any other block, the slow path checks the slices.
     safe_start: u32,
     safe_end: u32,
-    /// The most slots that a bin of the class holds; 0 if there are several nodes.
+    /// The largest number of slots that a bin of the class holds; 0 if there are several nodes.
     bin_slots: u32,
 }
 

@@ -17,8 +17,8 @@ pub(crate) const SLOT_SIZE_MAX: usize = 256 << 10;
 /// The number of classes: 64, 128, 192 and 256 bytes, then four classes in each of ten doublings.
 pub(crate) const CLASSES: usize = 44;
 
-/// The fewest slots of a span, if its length allows this. With fewer slots, building a span costs
-/// too much per slot.
+/// The smallest number of slots per span, if the span's length allows this. With fewer slots,
+/// building a span costs too much per slot.
 const SPAN_SLOTS_MIN: usize = 8;
 
 /// The number of slot words per cache line. A span has at least this many slot words, unless it
@@ -41,23 +41,23 @@ const BIN_BYTES_MAX: usize = 256 << 10;
 /// lines.
 pub(crate) const BIN_SLOTS_MAX: usize = 63;
 
-/// The fewest slots of a full bin, for any slot size. With fewer slots, every second call would
-/// access the span.
+/// The smallest number of slots in a full bin, for any slot size. With fewer slots, every second
+/// call would access the span.
 const BIN_SLOTS_MIN: usize = 4;
 
 /// The parameters of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
-    /// Bytes of a slot.
+    /// The size of a slot in bytes.
     pub(crate) size: u32,
-    /// Slices of a span, a power of two up to 32.
+    /// The number of slices per span, a power of two up to 32.
     pub(crate) span_slices: u32,
-    /// Slots of a span.
+    /// The number of slots per span.
     pub(crate) span_slots: u32,
     /// The number of zero bits below the lowest set bit of `size`. It selects the array that
     /// contains the slot words.
     pub(crate) shift: u32,
-    /// The most slots of a thread's bin.
+    /// The largest number of slots in a thread's bin.
     pub(crate) bin_slots: u32,
 }
 

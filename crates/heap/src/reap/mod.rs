@@ -33,15 +33,15 @@ mod scan;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Reaped {
-    /// Processes that were found dead.
+    /// The number of processes that were found dead.
     pub processes: u32,
-    /// Caches of the dead processes.
+    /// The number of caches of the dead processes.
     pub caches: u32,
-    /// Blocks that the dead processes held in caches or were allocating.
+    /// The number of blocks that the dead processes held in caches or were allocating.
     pub cached: u64,
     /// Live blocks of the dead processes that were freed.
     pub blocks: u64,
-    /// Bytes of the live blocks that were freed.
+    /// The number of bytes of the live blocks that were freed.
     pub bytes: u64,
     /// Live blocks that an heir inherited.
     pub inherited: u64,

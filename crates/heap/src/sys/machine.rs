@@ -20,9 +20,9 @@ const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
 /// The pool of one size of huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pool {
-    /// Pages in the pool, in use or free.
+    /// The number of pages in the pool, in use or free.
     pub(crate) pages: u64,
-    /// Pages that are neither in use nor reserved.
+    /// The number of pages that are neither in use nor reserved.
     pub(crate) free: u64,
 }
 

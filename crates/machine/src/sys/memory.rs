@@ -49,7 +49,7 @@ pub struct HugePages {
 pub struct Pool {
     /// Size of a page in bytes.
     pub page_bytes: u64,
-    /// Pages in the pool.
+    /// The number of pages in the pool.
     pub total: u64,
     /// Unused pages.
     pub free: u64,

@@ -41,7 +41,7 @@ pub struct Evaluation {
     pub floor: Option<f64>,
     /// The number of rounds in the figures.
     pub rounds: usize,
-    /// Rounds left out because another process ran in them.
+    /// The number of rounds left out because another process ran in them.
     pub rounds_discarded: usize,
     /// The disturbance by other processes, if it must be reported.
     pub disturbance: Option<Disturbance>,

@@ -328,7 +328,8 @@ pub const BINDS: &str = "binds";
 pub const INTERFACES: &str = "interfaces";
 /// The changes that are worthwhile.
 pub const FINDINGS: &str = "findings";
-/// The change that an advice proposes; in a comparison, faster, slower, stayed or cannot tell.
+/// The change that an advice proposes; in a comparison, `faster`, `slower`, `stayed` or `cannot
+/// tell`.
 pub const CHANGE: &str = "change";
 /// How to make the change.
 pub const HOW: &str = "how";

@@ -59,13 +59,15 @@ pub struct Changes {
     /// for each figure that both sides contain. The figures that became slower come first,
     /// beginning with the largest change. The caller adds run and time.
     pub records: Vec<Record>,
-    /// Figures that only the earlier side has.
+    /// The number of figures that only the earlier side has.
     pub only_old: usize,
-    /// Figures that only the later side has.
+    /// The number of figures that only the later side has.
     pub only_new: usize,
-    /// Figures of both sides without a better direction, or without a number above 0.
+    /// The number of figures of both sides without a better direction, or without a number above
+    /// 0.
     pub unjudged: usize,
-    /// Figures of both sides that no program calls: kernels, and what the tuner tried.
+    /// The number of figures of both sides that no program calls: kernels, and what the tuner
+    /// tried.
     pub left_out: usize,
     /// Whether both sides have enough runs to measure the spread between runs.
     pub is_repeated: bool,

@@ -99,7 +99,7 @@ pub struct Core<'a, M> {
     /// Loads with a known address whose value has not been requested.
     loads: window::ReadySet,
     stores: stores::StoreQueue,
-    /// Loads and stores in the window.
+    /// The number of loads and stores in the window.
     memory_entries: u32,
     /// Copies in the window, oldest first.
     copies: VecDeque<touched::WaitingCopy>,

@@ -44,7 +44,7 @@ pub(super) struct Entry {
     consumers: Link,
     links: [Link; OPERANDS],
     pub(super) class: Class,
-    /// Bytes of a load or store.
+    /// The size of a load or store in bytes.
     pub(super) bytes: u8,
     /// A bit for each operand that is not available yet.
     pub(super) waits: u8,

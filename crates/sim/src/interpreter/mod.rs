@@ -28,7 +28,7 @@ pub struct Interpreter {
     pub nic: Nic,
     /// The program's output.
     pub output: Vec<u8>,
-    /// Instructions that were executed.
+    /// The number of instructions that were executed.
     pub executed: u64,
     /// The exit code, once the program has exited.
     pub exit_code: Option<u64>,

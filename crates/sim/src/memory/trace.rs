@@ -61,7 +61,7 @@ pub struct Transaction {
     pub what: What,
     /// The first byte that the transaction reads or writes; for a copy, of the target.
     pub address: u64,
-    /// Bytes that the transaction reads or writes.
+    /// The number of bytes that the transaction reads or writes.
     pub bytes: u64,
     /// The number of the copy that an engine reads or writes for.
     pub copy: Option<u32>,
@@ -94,7 +94,8 @@ pub struct Trace {
     pub window: Range<Cycle>,
     /// The transactions, by number.
     pub transactions: Vec<Transaction>,
-    /// Spans in the window of transactions beyond [`TRANSACTIONS_MAX`], which are not kept.
+    /// The number of spans in the window of transactions beyond [`TRANSACTIONS_MAX`], which are
+    /// not kept.
     pub left_out: u64,
     /// Transactions that have begun and not ended, and have had no span in the window so far.
     open: HashMap<u32, Transaction>,

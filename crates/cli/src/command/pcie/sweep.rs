@@ -1,5 +1,4 @@
-//! `haul pcie sweep`: a modelled NIC at one rate after the other, with counted and estimated
-//! traffic.
+//! `haul pcie sweep`: a modelled NIC at each rate in turn, with counted and estimated traffic.
 
 use std::time::Duration;
 

@@ -53,8 +53,8 @@ pub trait Transport {
         self.receive(target)
     }
 
-    /// Prepares the messages of a task, before the timed part. At A, `source` holds the messages
-    /// one after the other; at B, it is empty.
+    /// Prepares the messages of a task, before the timed part. At A, `source` contains the
+    /// messages in sequence; at B, `source` is empty.
     ///
     /// # Errors
     /// The transport cannot prepare the messages.

@@ -22,7 +22,7 @@ pub(in crate::vhost) struct PackedRing {
     next: Location,
     /// The first chain of a burst, which is published last.
     held: Option<(Location, u16, u32)>,
-    /// Descriptors that were used since the last publication.
+    /// The number of descriptors that were used since the last publication.
     unpublished: u16,
     has_events: bool,
     /// Whether only the last chain of a burst is published.

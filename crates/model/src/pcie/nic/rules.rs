@@ -6,7 +6,7 @@ use crate::pcie::error::PcieError;
 /// The kind of a driver's burst functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The driver handles one packet after the other.
+    /// The driver handles the packets one at a time.
     Scalar,
     /// The driver allocates buffers in bulk.
     Bulk,

@@ -292,7 +292,7 @@ fn floor(records: &[&Record]) -> f64 {
 }
 
 /// Whether the means of two sides differ by more than chance; true if there are too few runs to
-/// tell.
+/// decide this.
 fn is_moved(old: &[f64], new: &[f64]) -> bool {
     let runs = old.len() + new.len();
     if runs < RUNS_MIN {

@@ -200,10 +200,11 @@ fn serve(device: &mut PackedRing, most: usize, read: &mut Vec<usize>) {
 struct Case {
     shape: &'static [u16],
     shows_last: bool,
-    /// Bursts before the one in which the device dies, and most chains of a burst.
+    /// The number of bursts before the burst in which the device dies, and the largest number of
+    /// chains per burst.
     bursts: usize,
     burst: usize,
-    /// Most outstanding descriptors.
+    /// The largest number of outstanding descriptors.
     out: u16,
     /// Whether the driver continues before the next device starts.
     goes_on: bool,

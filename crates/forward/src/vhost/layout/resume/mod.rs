@@ -50,7 +50,8 @@ enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resumed {
     pub(super) location: Location,
-    /// Chains that the previous device had read but not published. They were returned empty.
+    /// The number of chains that the previous device had read but not published. They were
+    /// returned empty.
     pub(super) lost: u64,
 }
 
