@@ -121,7 +121,7 @@ impl Geometry {
     }
 
     /// Cache records beyond [`Self::caches`]: one for each process and node. So a process always
-    /// gets a record for its threads that have none, even if other processes hold all other
+    /// gets a record for its threads without a record, even if other processes hold all other
     /// records.
     pub(crate) const fn spare_caches(&self) -> u32 {
         PROCESSES_MAX * self.nodes

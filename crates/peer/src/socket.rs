@@ -315,7 +315,7 @@ pub fn receive(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
         Err(reason) => return Err(reason),
     };
     let Taken { length, files, is_cut, sender } = taken;
-    // An empty packet has a sender; the end of the connection has none.
+    // An empty packet has a sender, but the end of the connection has no sender.
     if length == 0 && sender.is_none() {
         return Err(Errno::CONNRESET);
     }

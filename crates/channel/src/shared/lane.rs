@@ -122,8 +122,8 @@ impl Lane {
         self.has_one_cpu
     }
 
-    /// Publishes the processors that this end may run on and reads those of the other end, at most
-    /// every 10 ms: a program may pin its threads before the handshake or afterwards.
+    /// Publishes the processors that this end may run on and reads the other end's processors, at
+    /// most every 10 ms: a program may pin its threads before the handshake or afterwards.
     pub(crate) fn refresh_affinity(&mut self) {
         let now = idle::now();
         if !idle::is_due(now, self.refreshed) {

@@ -18,7 +18,7 @@ pub(crate) struct Source<'a> {
     within: usize,
     /// The number of bytes read.
     offset: u64,
-    /// The checksum of the first `summed` bytes, if the message has one.
+    /// The checksum of the first `summed` bytes; `None` for a message without a checksum.
     sum: Option<Sum>,
     summed: u64,
 }

@@ -263,7 +263,7 @@ fn killed_ends_of_lease_tear_nothing() {
     either_killed(Mechanism::Lease);
 }
 
-/// Makes the kernel refuse a system call of this process from now on, as a container does.
+/// Makes the kernel refuse a system call of this process from now on, like a container.
 fn forbid(call: libc::c_long) {
     let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
     let if_it = libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: call as u32 };

@@ -1,5 +1,5 @@
 //! A port that generates packets: numbered, timed, at a rate or as fast as it is polled. It
-//! inspects packets that return to it, as a sink does.
+//! inspects packets that return to it, like a sink.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -243,8 +243,8 @@ fn install_alone() -> Result<(), Errno> {
     Ok(())
 }
 
-/// The guard's handler of a level, with the flags and mask of the action to which it passes
-/// signals on.
+/// The guard's handler of a level. It has the flags and the mask of `action`, to which the
+/// handler passes signals on.
 fn ours(level: usize, action: Action) -> Action {
     let is_handler = action.handler != DEFAULT && action.handler != IGNORE;
     let flags = if is_handler { action.flags } else { flag::ONSTACK };

@@ -76,7 +76,7 @@ impl Entry {
 const ROW_BYTES: usize = THREADS_MAX * size_of::<Entry>();
 
 /// A table of caches, with a column for each thread number. Row 0 is for the node on which the
-/// thread runs; each node has one of the other rows. The [`Common`] caches of each node follow
+/// thread runs; each of the other rows is for one node. The [`Common`] caches of each node follow
 /// the rows. The table is private to the process, and empty in a child of fork. Before the rows
 /// is space for other data that every call reads. A child gets a copy of that data.
 pub(crate) struct Directory {

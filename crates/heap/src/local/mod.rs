@@ -104,7 +104,7 @@ static NEXT_CHECK: AtomicU64 = AtomicU64::new(1);
 /// 1 if [`reclaim_numbers`] was called since the last thread registered.
 static HAS_UPKEEP_RUN: AtomicU32 = AtomicU32::new(0);
 
-/// This thread's number in this process; 0 if it has none yet.
+/// This thread's number in this process; 0 if the thread has no number yet.
 pub(crate) fn number() -> usize {
     entry_offset() / size_of::<Entry>()
 }

@@ -19,16 +19,16 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed},
 };
 
-/// Index, in a node's additional hints, of the tick at which empty spans were last taken apart.
+/// The index, in a node's additional hints, of a time: the tick at which empty spans were last
+/// taken apart.
 const DROPPED: usize = 0;
 
-/// Index, in a node's additional hints, of a bit set: the shifts for which the kernel has mapped
-/// slot words ahead.
+/// The index, in a node's additional hints, of a bit set: the shifts for which the kernel has
+/// mapped slot words ahead.
 const TOUCHED: usize = 1;
 
-/// Index, in a node's additional hints, of a copy of the count of pages that the pool has
-/// refused, made when these pages were last retried. The current count is in
-/// [`crate::memory::REFUSED`].
+/// The index, in a node's additional hints, of a copy of the counter at
+/// [`crate::memory::REFUSED`]. The copy was made when the refused pages were last retried.
 const RETRIED: usize = 4;
 
 /// The number of slot words per shift that the kernel maps for the pages after a page: 32 KiB,

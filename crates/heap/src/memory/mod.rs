@@ -41,8 +41,8 @@ pub(crate) use run::RunRequest;
 /// How many polls a thread waits for another thread that holds a slice for a moment.
 const PATIENCE: usize = 1000;
 
-/// Index, in a node's additional hints, of the number of pages for which the pool refused memory
-/// to any process.
+/// The index, in a node's additional hints, of a counter: the number of pages for which the pool
+/// refused memory to any process.
 pub(crate) const REFUSED: usize = 3;
 
 /// The mappings of a heap and the tables in them.
@@ -254,8 +254,8 @@ impl Memory {
         self.pages_of(node).len()
     }
 
-    /// Claims a run of `count` slices in the lowest open page that has one. Returns
-    /// [`Miss::Busy`] if a page may have such a run in a moment.
+    /// Claims a run of `count` slices in the lowest open page with such a run. Returns
+    /// [`Miss::Busy`] if a page may soon have such a run.
     fn take_in_open_page(
         &self,
         node: usize,

@@ -30,8 +30,8 @@ const PAGES_PREPARED_MAX: usize = 96;
 /// kernel maps the next page of page words together with the slice words for the same data pages.
 const PAGE_WORDS: usize = 4096 / size_of::<PageWord>();
 
-/// Index, in a node's additional hints, of the number of pages for which the kernel has mapped
-/// metadata in advance.
+/// The index, in a node's additional hints, of a counter: the number of pages for which the
+/// kernel has mapped metadata in advance.
 const PREPARED: usize = 2;
 
 impl Memory {

@@ -146,7 +146,7 @@ impl Memory {
         }
     }
 
-    /// Allocates memory in the file for all slices that may have none.
+    /// Allocates memory in the file for all slices that may have no memory.
     fn allocate(&self, run: &Range<usize>) -> bool {
         let slices = self.tables.slices();
         let lacks = |index: &usize| {

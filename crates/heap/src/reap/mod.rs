@@ -245,9 +245,9 @@ impl Heap {
         }
     }
 
-    /// Claims a cache for reaping, because neither the dead processes nor this thread have one.
-    /// The cache is freed together with the dead processes' caches. A process that was killed
-    /// right after it joined had no cache; it could own only inherited blocks.
+    /// Claims a cache for reaping, because neither the dead processes nor this thread have a
+    /// cache. The cache is freed together with the dead processes' caches. A process that was
+    /// killed right after it joined had no cache; it could own only inherited blocks.
     fn claim_keeper(&self, me: u8, caches: &mut Caches) -> Option<Keeper<'_>> {
         let id = cache::claim_common(&self.memory, me)
             .or_else(|_| cache::claim_spare(&self.memory, me))
@@ -259,7 +259,7 @@ impl Heap {
     }
 
     /// A cache for reaping: a cache of the dead processes, which the reaper owns now; else this
-    /// thread's cache, if it has one.
+    /// thread's cache; `None` if this thread has no cache either.
     fn reaping_keeper(&self, caches: &Caches) -> Option<Keeper<'_>> {
         let own = || {
             let entry = self.directory.entry(1, local::number());

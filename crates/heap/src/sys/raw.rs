@@ -229,7 +229,7 @@ pub(super) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
     check(result).map(drop)
 }
 
-/// Restores the access that [`guard`] removed. Has no effect if `guard` had none.
+/// Restores the access that [`guard`] removed. Has no effect if `guard` had no effect.
 pub(super) fn unguard(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: adding access breaks no user.
     let result = unsafe { call(number::MADVISE, [address, bytes, MADV_GUARD_REMOVE, 0, 0, 0]) };

@@ -10,7 +10,7 @@ pub struct Memory {
     /// Memory that this process can use without swapping, limited to what its control group
     /// allows.
     pub available_bytes: u64,
-    /// The control group's limit, if it has one.
+    /// The control group's limit; `None` if the group has no limit.
     pub limit_bytes: Option<u64>,
 }
 

@@ -83,9 +83,9 @@ pub struct PacketHeader {
     /// The link type, a LINKTYPE of tcpdump's list; [`ETHERNET`] if the packet begins with an
     /// Ethernet header.
     pub link: u32,
-    /// The time of the capture, in nanoseconds since the file's epoch; `None` if the file has none.
-    /// A time that does not fit, more than 292 years from the epoch, is replaced by the nearest
-    /// time that does.
+    /// The time of the capture, in nanoseconds since the file's epoch; `None` if the file
+    /// contains no time. A time that does not fit, more than 292 years from the epoch, is
+    /// replaced by the nearest time that does.
     pub time_ns: Option<i64>,
     /// The number of bytes before the next header, including the packet's bytes.
     pub skip: u64,

@@ -1,4 +1,5 @@
-//! Keys of [`Record::parameters`](crate::Record::parameters). A key ends in its unit if it has one.
+//! Keys of [`Record::parameters`](crate::Record::parameters). A key of a value with a unit ends
+//! in the unit.
 
 // Keys of all parts of haul.
 

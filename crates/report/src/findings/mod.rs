@@ -145,7 +145,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The finding of the newest run that has one. A sentence never combines two runs.
+/// The finding of the newest run with a finding. A sentence never combines two runs.
 fn first_of(
     runs: &[Vec<&Record>],
     find: impl Fn(&[&Record]) -> Option<Finding>,

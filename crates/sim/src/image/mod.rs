@@ -1,8 +1,8 @@
 //! A program loaded into the machine: its memory, page by page, and its decoded instructions.
 //!
 //! Memory is one flat range from the program's lowest segment to the top of its stack. Each page
-//! has permissions; a page outside of all segments has none. An executable page is never writable,
-//! so that instructions are decoded only once.
+//! has permissions; a page outside of all segments is inaccessible. An executable page is never
+//! writable, so that instructions are decoded only once.
 
 mod elf;
 

@@ -165,7 +165,7 @@ impl Trace {
         row.longest = row.longest.max(span.to - span.from);
     }
 
-    /// All spans, by transaction; those of one transaction in the order of recording.
+    /// All spans, by transaction. The spans of a transaction are in the order of recording.
     pub fn spans(&self) -> impl Iterator<Item = &Span> {
         self.transactions.iter().filter_map(|each| self.spans.get(&each.number)).flatten()
     }
@@ -178,9 +178,9 @@ impl Trace {
         spans
     }
 
-    /// The transactions for which a span waited: those that memory served on its channel, or that
-    /// the bus carried, during the span. Empty for a stage that waits for no other transaction. The
-    /// cost is proportional to the spans of the stage at that time.
+    /// The transactions for which a span waited: the transactions that memory served on the
+    /// span's channel, or that the bus carried, during the span. Empty for a stage that waits for
+    /// no other transaction. The cost is proportional to the spans of the stage at that time.
     #[must_use]
     pub fn waited_for(&self, span: &Span) -> Vec<u32> {
         let holder = match span.stage {

@@ -22,8 +22,9 @@ const FALSE_ALARMS: f64 = 0.05;
 /// The chance that the shown interval misses the change of one figure.
 const TAILS: f64 = 0.05;
 
-/// The usual deviation counts as having this many degrees of freedom: those of a comparison of
-/// three runs with three. With 2, fewer real changes were found in 80 runs on record; with 8,
+/// The number of degrees of freedom that the usual deviation counts as having: as many as in a
+/// comparison of three runs with three. With 2, fewer real changes were found in 80 runs on
+/// record; with 8,
 /// 3.5% of the comparisons of a program with itself gave a false alarm.
 const USUAL_FREEDOM: f64 = 4.0;
 
