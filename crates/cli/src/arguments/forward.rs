@@ -78,7 +78,7 @@ pub(crate) struct Between {
     /// Running time [default: until Ctrl-C, or until the ports have no more packets]
     #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
     pub(crate) time: Option<Duration>,
-    /// The largest number of packets that one call moves
+    /// Largest number of packets that one call moves
     #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
     pub(crate) burst: u16,
     /// Processor that polls; or several, each for one or more queues of both ports. Packets are
@@ -165,17 +165,17 @@ pub(crate) struct Pvp {
     /// buffers)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
-    /// Queues between switch and guest, in each direction; flows are spread over them. Each queue
-    /// has a thread on each side if there are two processors for it; otherwise threads serve
-    /// several queues
+    /// Number of queues between switch and guest, in each direction; flows are spread over the
+    /// queues. Each queue has a thread on each side if there are two processors for it; otherwise
+    /// threads serve several queues
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 8>)]
     pub(crate) queues: u16,
     /// Source of haul's packets: gen (each numbered) or null (without content) [default: gen; null
     /// beside testpmd, whose source has no content either]
     #[arg(long, value_name = "SOURCE", value_parser = ["gen", "null"])]
     pub(crate) source: Option<String>,
-    /// Restarts of each program [default: 9; with QEMU's guest 3, which boots first and looks for a
-    /// switch only once a second]
+    /// Number of restarts of each program [default: 9; with QEMU's guest 3, which boots first and
+    /// looks for a switch only once a second]
     #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1000>)]
     pub(crate) restarts: Option<u16>,
     /// Measured time of each restart [default: 500ms; 50ms for each size of a sweep]
@@ -186,7 +186,8 @@ pub(crate) struct Pvp {
     /// (0.5% loss in that half), rfc2544 (no loss at all); several may be given
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
     pub(crate) search: Vec<String>,
-    /// Searches of each program; the programs take turns, and each search begins with a restart
+    /// Number of searches of each program; the programs take turns, and each search begins with a
+    /// restart
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 1000>)]
     pub(crate) searches: u16,
     /// Duration of one trial of a search [default: 1s; 60s for rfc2544]
@@ -232,7 +233,7 @@ impl Pvp {
         if self.copy.is_empty() { default() } else { self.copy.clone() }
     }
 
-    /// Restarts of each program.
+    /// The number of restarts of each program.
     pub(crate) fn restarts(&self) -> usize {
         let default = if self.is_to_kernel() { RESTARTS_OF_KERNEL } else { RESTARTS };
         self.restarts.unwrap_or(default).into()

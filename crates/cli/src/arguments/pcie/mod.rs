@@ -183,7 +183,7 @@ pub(crate) struct Subject {
     /// Direction of the packets: both (as many sent as received), rx or tx
     #[arg(long, value_name = "WHICH", default_value = "both")]
     pub(crate) traffic: Traffic,
-    /// Buffers per packet
+    /// Number of buffers per packet
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole)]
     pub(crate) segments: u32,
     /// Each sent packet has a context descriptor, as for offloads

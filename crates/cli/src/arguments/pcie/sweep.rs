@@ -34,10 +34,10 @@ pub(crate) struct Sweep {
     /// Size of each packet in memory
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = super::whole)]
     pub(crate) packet_size: u32,
-    /// Packets that arrive back to back, as when write-backs fill a cache line
+    /// Number of packets that arrive back to back, as when write-backs fill a cache line
     #[arg(long, value_name = "PACKETS", default_value_t = 4, value_parser = super::whole)]
     pub(crate) group: u32,
-    /// The largest number of packets that one call moves
+    /// Largest number of packets that one call moves
     #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
     pub(crate) burst: u16,
     /// Nanoseconds of the program's own work on each burst, in addition to forwarding
