@@ -12,10 +12,10 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 
-/// Bytes of the heap's data.
+/// The size of the heap's data in bytes.
 const DATA: u64 = 4 << 20;
 
-/// Words of the header.
+/// The number of words in the header.
 const WORDS: u8 = 16;
 
 /// A change of one word in the header.

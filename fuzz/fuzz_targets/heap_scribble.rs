@@ -13,12 +13,12 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 
-/// Bytes of the heap's data. It is not a power of two, so that some addresses after the data do
-/// not belong to the heap.
+/// The size of the heap's data in bytes. It is not a power of two, so that some addresses after
+/// the data do not belong to the heap.
 const DATA: u64 = 18 << 20;
 
-/// Bytes of the header. A process checks the header when it attaches, and does not read it
-/// afterwards.
+/// The size of the header in bytes. A process checks the header when it attaches, and does not
+/// read it afterwards.
 const HEADER: u64 = 4096;
 
 #[derive(Arbitrary, Debug)]
@@ -36,7 +36,7 @@ enum Step {
 struct Victim {
     heap: Heap,
     file: File,
-    /// Bytes of the file that do not contain data.
+    /// The number of the file's bytes that do not contain data.
     metadata: u64,
     held: Vec<NonNull<u8>>,
 }

@@ -23,7 +23,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 const GUEST: u64 = 0x10_0000;
 const PROCESS: u64 = 0x7F00_0000_0000;
 const BYTES: u64 = 1 << 18;
-/// Bytes from one ring to the next, and the offsets of the areas in a ring.
+/// The distance between two rings in bytes, and the offsets of the areas in a ring.
 const RING: u64 = 0x4000;
 const AREAS: [u64; 3] = [0, 0x1000, 0x2000];
 

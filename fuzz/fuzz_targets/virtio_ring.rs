@@ -29,7 +29,7 @@ const PACKED: u64 = 1 << 34;
 const IN_ORDER: u64 = 1 << 35;
 const REPLY_ACK: u64 = 1 << 3;
 
-/// Descriptors of a ring.
+/// The number of descriptors in the ring.
 const SIZE: u16 = 64;
 
 #[derive(Arbitrary, Debug)]

@@ -7,7 +7,8 @@ pub mod victim;
 use haul_copy::Thresholds;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 
-/// Bytes of an arena: enough for every size class, including the classes for large copies.
+/// The size of an arena in bytes: enough for every size class, including the classes for large
+/// copies.
 pub const BYTES: usize = 96 << 10;
 
 /// Thresholds with any values. No value may make a copy wrong.

@@ -3,7 +3,7 @@
 
 use crate::tree::Tree;
 
-/// The most keywords and categories that a registry accepts.
+/// The largest number of keywords and of categories that a registry accepts.
 const WORDS_MAX: usize = 5;
 
 /// The only command of continuous integration, on every service.

@@ -3,14 +3,15 @@
 use crate::source::{Source, closing_brace, identifier, line_of, starts_word};
 use crate::tree::Tree;
 
-/// Lines that a file should not exceed.
+/// The number of lines that a file should not exceed.
 pub(crate) const FILE_LINES_AIM: usize = 400;
-/// The most lines of a file; a longer file must be split.
+/// The largest number of lines in a file; a longer file must be split.
 pub(crate) const FILE_LINES_MAX: usize = 1000;
-/// The most lines of a function, from `fn` to its closing brace; a longer function must be split.
+/// The largest number of lines in a function, from `fn` to its closing brace; a longer function
+/// must be split.
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// The most columns of a comment line, the same as rustfmt allows for code.
+/// The largest number of columns in a comment line, the same as rustfmt allows for code.
 const COLUMNS_MAX: usize = 100;
 
 /// The endings of file names with code.

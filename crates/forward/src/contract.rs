@@ -22,7 +22,7 @@ pub enum Link {
 pub struct Agreement {
     /// Virtio's feature bits.
     pub features: u64,
-    /// Descriptors of a ring.
+    /// The number of descriptors per ring.
     pub ring_size: u32,
 }
 

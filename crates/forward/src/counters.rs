@@ -70,9 +70,10 @@ impl DropReason {
 /// One direction of a port.
 #[derive(Clone, Debug)]
 pub struct Direction {
-    /// Packets that passed.
+    /// The number of packets that passed.
     pub packets: u64,
-    /// Bytes of these packets, from the Ethernet header on, without the frame check sequence.
+    /// The size of these packets in bytes, from the Ethernet header on, without the frame check
+    /// sequence.
     pub bytes: u64,
     /// At index `n`, the number of calls in which `n` packets passed.
     pub batches: [u64; BURST_MAX + 1],

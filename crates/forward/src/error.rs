@@ -45,9 +45,9 @@ pub enum Error {
          the limits of the process (ulimit), or use fewer packets"
     )]
     Memory {
-        /// Buffers that the caller requested.
+        /// The number of buffers that the caller requested.
         packets: u32,
-        /// Bytes of these buffers.
+        /// The size of these buffers in bytes.
         bytes: usize,
         /// The error of the system or the heap.
         reason: String,

@@ -10,13 +10,13 @@ use super::pool::{Burst, Pool};
 #[derive(Debug)]
 pub struct Null {
     name: String,
-    /// Bytes of each generated packet; 0 for none.
+    /// The size of each generated packet in bytes; 0 for none.
     size_bytes: usize,
     batch: usize,
     counters: Counters,
 }
 
-/// Packets per batch, as in DPDK's null device.
+/// The number of packets per batch, as in DPDK's null device.
 const BATCH: usize = 32;
 
 impl Null {

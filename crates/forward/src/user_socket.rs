@@ -75,7 +75,7 @@ pub(crate) fn caller() -> Result<Caller, Error> {
     })
 }
 
-/// Nanoseconds between two attempts to connect.
+/// The time between two attempts to connect in nanoseconds.
 pub(crate) const RETRY_NS: i64 = 50_000_000;
 
 /// How this side connects to the other side.
@@ -173,7 +173,7 @@ pub(crate) struct Listening {
     here: Here,
 }
 
-/// Connections that may wait while one front end is served.
+/// The largest number of connections that may wait while one front end is served.
 const BACKLOG: i32 = 16;
 
 /// Listens at a path. Only this user may connect unless others are allowed. A socket on which no

@@ -46,7 +46,7 @@ fn turn() -> MutexGuard<'static, ()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     files: usize,
-    /// Mappings of guests' memory.
+    /// The number of mappings of guests' memory.
     mappings: usize,
     threads: usize,
 }
@@ -133,8 +133,8 @@ fn live(mut front: Front, steps: usize, disconnect: Disconnect, random: &mut Ran
     }
 }
 
-/// Runs `times` guests, one after the other: first each step with each kind of disconnect, then
-/// random steps and kinds. `arrive` returns the connection of the next guest.
+/// Runs `times` guests in sequence: first each step with each kind of disconnect, then random
+/// steps and kinds. `arrive` returns the connection of the next guest.
 fn attack(times: usize, arrive: impl Fn() -> Front) {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let steps = Front::steps() + 1;

@@ -1,6 +1,7 @@
-//! Limits how many threads build spans of one class at once. If thousands of threads begin at the
-//! same time, each finds no span and would build one, although it needs only a few slots. So a few
-//! threads build, and the others wait for the free slots that appear in the bitmap.
+//! Limits how many threads build spans of one class at the same time. If thousands of threads
+//! begin at the same time, each finds no span and would build one, although it needs only a few
+//! slots. So a few threads build, and the others wait for the free slots that appear in the
+//! bitmap.
 
 use crate::protocol::class::CLASSES;
 use crate::sync::{
@@ -9,8 +10,8 @@ use crate::sync::{
 };
 use crate::sys;
 
-/// Threads that build spans of one class at once: two, so that a descheduled builder does not hold
-/// up the others.
+/// The largest number of threads that build spans of one class at the same time: two, so that a
+/// descheduled builder does not hold up the others.
 const BUILDERS_MAX: u32 = 2;
 
 /// The binary logarithm of the longest pause of a waiting thread, in units of [`sys::pause`]: 6.4
@@ -18,10 +19,10 @@ const BUILDERS_MAX: u32 = 2;
 /// that the builders needed.
 const PAUSE_LOG2_MAX: u32 = 6;
 
-/// Pauses after which a waiting thread builds a span if no other thread has built one meanwhile:
-/// ten seconds. The builders are running threads of this process, so this limit matters only if a
-/// builder is stopped, for example by a debugger. One second was too short for 6,000 threads on
-/// two CPUs.
+/// The number of pauses after which a waiting thread builds a span if no other thread has built
+/// one meanwhile: ten seconds. The builders are running threads of this process, so this limit
+/// matters only if a builder is stopped, for example by a debugger. One second was too short for
+/// 6,000 threads on two CPUs.
 const PAUSES: u32 = 1600;
 
 /// The builders of one class.

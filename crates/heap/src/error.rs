@@ -5,7 +5,7 @@ use core::fmt;
 use crate::sys::limit::{self, Resource};
 use crate::sys::{Errno, machine};
 
-/// The most bytes of a heap's name: a file name must have room for it and haul's prefix.
+/// The longest name of a heap, in bytes: a file name must have room for it and haul's prefix.
 pub const NAME_BYTES_MAX: usize = 64;
 
 /// The name of a shared heap: 1 to 64 letters, digits, dots, hyphens and underscores. It does not
@@ -189,7 +189,7 @@ impl fmt::Display for Limit {
 pub enum Error {
     /// The requested size limit is too small or too large.
     BadLimit {
-        /// Bytes asked for.
+        /// The number of requested bytes.
         bytes: u64,
         /// The least that works.
         least: u64,
@@ -211,9 +211,9 @@ pub enum Error {
     NoSuchName(Name),
     /// The system refused the addresses, even for the smallest size that is tried.
     NoAddressSpace {
-        /// Bytes requested first.
+        /// The number of bytes requested first.
         bytes: u64,
-        /// Bytes requested last.
+        /// The number of bytes requested last.
         least: u64,
         /// The system's error number.
         errno: i32,
@@ -283,9 +283,10 @@ pub enum Error {
     },
     /// The memory that [`Builder::ready`](crate::Builder::ready) requests is not available.
     NotReady {
-        /// Bytes that were requested.
+        /// The number of bytes that were requested.
         asked: u64,
-        /// Bytes that are ready, on the nodes from the first to the one that lacks memory.
+        /// The number of bytes that are ready, on the nodes from the first to the node that lacks
+        /// memory.
         ready: u64,
     },
     /// The caller's memory is not suitable for a heap.

@@ -47,7 +47,7 @@ impl Iova {
     }
 }
 
-/// The most blocks that are tried to find a contiguous one.
+/// The largest number of blocks that are tried to find a contiguous one.
 const TRIES: usize = 16;
 
 impl Heap {

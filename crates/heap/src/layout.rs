@@ -11,15 +11,15 @@ use crate::protocol::class::CLASSES;
 use crate::protocol::runs::group_words;
 use crate::protocol::word::{CACHE_ID_MAX, CACHES_MAX, NAMESPACES_MAX, PROCESSES_MAX, TAGS_MAX};
 
-/// Bytes of a page: the unit of memory that the heap requests from the kernel and gives back. A
-/// huge page of 1 GiB backs 512 pages.
+/// The size of a page in bytes: the unit of memory that the heap requests from the kernel and
+/// gives back. A huge page of 1 GiB backs 512 pages.
 pub(crate) const PAGE: usize = 2 << 20;
 
-/// Slices per page.
+/// The number of slices per page.
 pub(crate) const PAGE_SLICES: usize = PAGE / SLICE;
 
-/// Bytes of a unit. A thread's bin stores offsets in units, so that 32 bits suffice for
-/// [`DATA_MAX`].
+/// The size of a unit in bytes. A thread's bin stores offsets in units, so that 32 bits suffice
+/// for [`DATA_MAX`].
 pub(crate) const UNIT: usize = 64;
 
 /// The largest data range in bytes: 2^32 units.
@@ -28,10 +28,10 @@ pub(crate) const DATA_MAX: usize = UNIT << 32;
 /// Alignment of the data range in every process, in bytes; also the largest alignment of a block.
 pub(crate) const ALIGN_MAX: usize = 1 << 30;
 
-/// The most NUMA nodes of one heap.
+/// The largest number of NUMA nodes per heap.
 pub(crate) const NODES_MAX: usize = 8;
 
-/// Arrays of slot words: one for each shift from 6 (64 bytes) to 18 (256 KiB).
+/// The number of arrays of slot words: one for each shift from 6 (64 bytes) to 18 (256 KiB).
 pub(crate) const SHIFTS: usize = 13;
 
 /// The smallest shift: the shift for a slot of one unit.
@@ -41,21 +41,23 @@ pub(crate) const SHIFT_MIN: u32 = UNIT.trailing_zeros();
 /// a span uses a bitmap for this length. A span begins at a multiple of its length.
 pub(crate) const ORDERS: usize = 6;
 
-/// Bitmaps of pages: one for each order, and one for the free pages that may still have memory.
+/// The number of page bitmaps: one for each order, and one for the free pages that may still have
+/// memory.
 const PAGE_BITMAPS: usize = ORDERS + 1;
 
-/// Bytes of the header, which is the region's first page.
+/// The size in bytes of the header, which is the region's first page.
 pub(crate) const HEADER_BYTES: usize = 4096;
 
 /// Offset, in bytes, of the table of PID namespaces in the first page. It contains the namespaces
 /// in which processes of the heap run. It follows the header.
 pub(crate) const NAMESPACES_AT: usize = HEADER_BYTES / 2;
 
-/// Bytes of the gap after the header. Each process keeps the gap inaccessible in its own mapping:
-/// see `region`. The gap is as long as the largest base page of a kernel (64 KiB, on aarch64).
+/// The size in bytes of the gap after the header. Each process keeps the gap inaccessible in its
+/// own mapping: see `region`. The gap is as long as the largest base page of a kernel (64 KiB, on
+/// aarch64).
 pub(crate) const GAP_BYTES: usize = 64 << 10;
 
-/// Bytes of a process record.
+/// The size of a process record in bytes.
 pub(crate) const PROCESS_RECORD_BYTES: usize = 64;
 
 /// Offset of the additional words in a process record, in bytes.
@@ -66,19 +68,20 @@ pub(crate) const PROCESS_MORE_AT: usize = 16;
 /// attaches reads the word from the file before it maps the tables.
 pub(crate) const POOL_FILE: usize = 2;
 
-/// Bytes of a tag's name: its length, then at most 31 bytes of text.
+/// The size of a tag's name in bytes: its length, then at most 31 bytes of text.
 pub(crate) const TAG_BYTES: usize = 32;
 
-/// Bytes of a cache record: a kibibyte of state and hints, then a bin of 256 bytes for each class.
+/// The size of a cache record in bytes: a kibibyte of state and hints, then a bin of 256 bytes
+/// for each class.
 pub(crate) const CACHE_RECORD_BYTES: usize = 1024 + 256 * CLASSES;
 
-/// Bytes of a node's hints.
+/// The size of a node's hints in bytes.
 pub(crate) const NODE_BYTES: usize = 1024;
 
 /// Alignment of the tables, in bytes: a page of metadata.
 const TABLE_ALIGN: usize = 4096;
 
-/// Bytes of metadata per bit of [`Layout::reserved`]: the smallest page size.
+/// The number of bytes of metadata per bit of [`Layout::reserved`]: the smallest page size.
 pub(crate) const RESERVE: usize = TABLE_ALIGN;
 
 /// Offset of the gap in bytes, a multiple of every kernel's page size.
@@ -118,7 +121,7 @@ impl Geometry {
     }
 
     /// Cache records beyond [`Self::caches`]: one for each process and node. So a process always
-    /// gets a record for its threads that have none, even if other processes hold all other
+    /// gets a record for its threads without a record, even if other processes hold all other
     /// records.
     pub(crate) const fn spare_caches(&self) -> u32 {
         PROCESSES_MAX * self.nodes
@@ -200,7 +203,7 @@ pub(crate) struct Layout {
     /// One bit per [`RESERVE`] bytes of the tables before this table: whether these bytes have
     /// memory. Used only if memory for the metadata must be requested before a write.
     pub(crate) reserved: usize,
-    /// Bytes of the whole region.
+    /// The size of the whole region in bytes.
     pub(crate) bytes: usize,
 }
 

@@ -67,7 +67,7 @@
 //! - `sys`: system calls, and facts of the machine;
 //! - [`guard`]: a SIGBUS handler for mapped files that other processes can truncate;
 //! - `searches`: limits how often all slots of a class are searched;
-//! - `crowd`: limits how many threads build spans at once;
+//! - `crowd`: limits how many threads build spans at the same time;
 //! - `error`: why a heap could not be built or attached to;
 //! - `region`: the mappings of data and metadata;
 //! - `memory`: the search for free slices;

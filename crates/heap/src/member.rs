@@ -134,9 +134,9 @@ pub(crate) fn set_heir(tables: &Tables, slot: u8, pid: u32) {
     tables.processes()[usize::from(slot)].more[HEIR].store(pid.into(), Release);
 }
 
-/// Records the number of the descriptor with which the process in `slot` has the heap's second
-/// file open, so that other processes can open the file. Keeps an earlier entry if `is_shown`
-/// says that it is valid.
+/// Records the number of a descriptor of the heap's second file, which the process in `slot` has
+/// open, so that other processes can open the file. Keeps an earlier entry if `is_shown` says
+/// that it is valid.
 pub(crate) fn show_pool_file(
     tables: &Tables,
     slot: u8,

@@ -9,8 +9,8 @@ use crate::sys;
 /// Failed searches use at most one part in this many of the elapsed time: a twentieth.
 const SHARE: u64 = 20;
 
-/// The most nanoseconds that count for one search. If a search takes longer, the scheduler has
-/// interrupted it.
+/// The longest time that counts for one search, in nanoseconds. If a search takes longer, the
+/// scheduler has interrupted it.
 const LONGEST_NS: u64 = 100_000_000;
 
 /// For each class, the time at which this process may search again, in nanoseconds of

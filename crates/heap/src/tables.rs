@@ -40,7 +40,7 @@ pub(crate) struct CacheRecord {
     /// if there is none. It is set before the cache claims the first slot of the span, so that a
     /// reaper finds the span.
     pub(crate) current: [AtomicU32; 64],
-    /// For each class: the slot of the current span at which the next search begins.
+    /// For each class: the slot of the current span from which the next search begins.
     pub(crate) cursor: [AtomicU32; 64],
     /// The first slice that is claimed for later spans, plus 1; 0 if there is none. All slices
     /// from this slice to the end of its page are claimed.

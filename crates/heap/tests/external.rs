@@ -9,7 +9,7 @@ use haul_heap::{
     AllocError, EXTENT_BYTES, EXTENT_STEP, Extents, External, Heap, Iova, Node, Request,
 };
 
-/// Bytes of the range. The provider hands out extents from its end, like DPDK.
+/// The size of the range in bytes. The provider hands out extents from its end, like DPDK.
 const RANGE: usize = 64 << 20;
 
 /// A provider that keeps the first `kept` bytes of each extent for itself.

@@ -255,7 +255,7 @@ fn contiguous_block_lies_within_one_page() {
     free(&heap, shift);
 }
 
-/// The most live blocks in the tests of resident memory.
+/// The largest number of live blocks in the tests of resident memory.
 const LIVE_MAX: usize = 200;
 
 /// Replaces blocks at random, with `live` live blocks of `from` to `to` bytes, and writes to each

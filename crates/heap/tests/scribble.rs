@@ -14,8 +14,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use support::random::Random;
 
-/// Bytes of the header. A process checks the header when it attaches, and does not read it
-/// afterwards.
+/// The size of the header in bytes. A process checks the header when it attaches, and does not
+/// read it afterwards.
 const HEADER: u64 = 4096;
 
 /// A word that is valid in some table.

@@ -83,7 +83,7 @@ fn run(heap: &Heap, seed: u64, mailboxes: &[Mutex<Vec<Parcel>>]) -> usize {
             _ if !held.is_empty() => held.swap_remove(random.index(held.len())).free(heap),
             _ => {}
         }
-        // Frees many blocks at once, so that the heap does not stay empty or full for long.
+        // Frees many blocks in one round, so that the heap does not stay empty or full for long.
         if held.len() > 120 {
             held.drain(..100).for_each(|parcel| parcel.free(heap));
         }

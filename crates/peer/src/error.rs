@@ -52,7 +52,7 @@ pub enum Error {
     },
     /// Too many descriptors that peers handed over are not closed yet.
     Unclosed {
-        /// Descriptors that are not closed yet.
+        /// The number of descriptors that are not closed yet.
         held: usize,
         /// With this many, this process accepts no new peer.
         limit: usize,

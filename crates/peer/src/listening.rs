@@ -223,8 +223,8 @@ mod tests {
         lock_folder(&path).unwrap();
     }
 
-    /// If many listeners find the socket abandoned at once, one listener gets the path, and
-    /// clients can connect to it.
+    /// If many listeners find the socket abandoned at the same time, one listener gets the path,
+    /// and clients can connect to it.
     #[test]
     fn one_of_many_concurrent_listeners_gets_path() {
         let folder = tempfile::tempdir().unwrap();

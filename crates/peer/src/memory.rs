@@ -119,7 +119,7 @@ pub fn create_filled(size_bytes: usize, is_huge: bool) -> Result<OwnedFd, Error>
 /// allocation.
 const RESERVE_BYTES: usize = 4 << 20;
 
-/// Bytes of the smallest page on this architecture.
+/// The size in bytes of the smallest page on this architecture.
 pub const PAGE_BYTES: usize = 4096;
 
 /// Guards a mapping of a file with pages of `page_bytes` bytes. If a peer has removed a page, an

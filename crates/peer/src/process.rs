@@ -166,7 +166,7 @@ fn has_yama() -> bool {
 }
 
 fn name_tracer(process: i32) -> bool {
-    // SAFETY: PR_SET_PTRACER takes a number and touches no memory.
+    // SAFETY: the arguments of PR_SET_PTRACER are numbers, and the call touches no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_PTRACER, process as libc::c_ulong, 0, 0, 0) };
     result == 0
 }

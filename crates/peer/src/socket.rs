@@ -21,7 +21,7 @@ use super::descriptor::{keep, kept};
 use super::error::Error;
 use super::received::{self, Received};
 
-/// Bytes of the longest packet that this library sends or receives.
+/// The size in bytes of the longest packet that this library sends or receives.
 pub const PACKET_BYTES: usize = 128;
 
 /// The largest number of descriptors per packet.
@@ -315,7 +315,7 @@ pub fn receive(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
         Err(reason) => return Err(reason),
     };
     let Taken { length, files, is_cut, sender } = taken;
-    // An empty packet has a sender; the end of the connection has none.
+    // An empty packet has a sender, but the end of the connection has no sender.
     if length == 0 && sender.is_none() {
         return Err(Errno::CONNRESET);
     }

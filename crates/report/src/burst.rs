@@ -18,11 +18,12 @@ const LEFT: f64 = 64.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 const RIGHT: f64 = 12.0;
-/// Bars of one drawing; neighbouring sizes share a bar if there are more.
+/// The largest number of bars in a drawing; neighbouring sizes share a bar if there are more.
 const BARS_MAX: usize = 48;
-/// Sizes that fit below each other, so that a phone shows them all; more sizes become columns.
+/// The largest number of sizes that are drawn as rows, so that a phone shows all of them. More
+/// sizes become columns.
 const ROWS_MAX: usize = 12;
-/// Points of a line; more intervals are averaged in groups.
+/// The largest number of points in a line; more intervals are averaged in groups.
 const POINTS_MAX: usize = 360;
 
 /// A rate above that of every link, in packets a second.

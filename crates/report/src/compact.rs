@@ -7,11 +7,11 @@ use haul_model::{Line, Record};
 use crate::findings;
 use crate::stats::quantile_of_sorted;
 
-/// Quantiles to which samples are reduced: minimum, quartiles, median and maximum.
+/// The number of quantiles to which samples are reduced: minimum, quartiles, median and maximum.
 const QUANTILES: usize = 5;
 
-/// Significant digits of a stored sample. A page shows bytes and picoseconds to the last digit;
-/// nine digits changed 70 of a million cells.
+/// The number of significant digits of a stored sample. A page shows bytes and picoseconds to the
+/// last digit; nine digits changed 70 of a million cells.
 const DIGITS: usize = 12;
 
 /// The same lines in compact form: a record with more than five samples keeps the minimum, the

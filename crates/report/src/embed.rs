@@ -9,11 +9,11 @@ use crate::compact::{digits, thin};
 /// The largest number of samples that is embedded unchanged.
 const SAMPLES_MAX: usize = 64;
 
-/// Quantiles to which more samples are reduced. With 60 steps from the minimum to the maximum, the
-/// quartiles and the median are among them.
+/// The number of quantiles to which more samples are reduced. With 60 steps from the minimum to
+/// the maximum, the quartiles and the median are among them.
 const QUANTILES: usize = 61;
 
-/// Significant digits of an embedded sample.
+/// The number of significant digits of an embedded sample.
 const DIGITS: usize = 4;
 
 /// Lines as JSON with samples to four digits. Of more than [`SAMPLES_MAX`] samples only quantiles

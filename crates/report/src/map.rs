@@ -20,7 +20,7 @@ const PAGES_MAX: usize = 512;
 /// Limit of drawn maps, the newest first; the table has all.
 const MAPS_MAX: usize = 4;
 
-/// Colours that tags share in rotation: `--s0` to `--s7` of the page's style.
+/// The number of colours that tags share in rotation: `--s0` to `--s7` of the page's style.
 const COLOURS: usize = 8;
 
 /// Dimensions of the drawing in its own units: a slice's width, and a page's height.

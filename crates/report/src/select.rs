@@ -10,7 +10,7 @@ use haul_model::{Kind, Line, Machine, Record};
 pub(crate) struct Section<'a> {
     /// [`Record::machine`] of all records of the section.
     pub id: &'a str,
-    /// The machine's line; `None` if the file has none.
+    /// The machine's line; `None` if the file contains no such line.
     pub machine: Option<&'a Machine>,
     /// The machine's records, in the order of the file.
     pub records: Vec<&'a Record>,

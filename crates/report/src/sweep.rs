@@ -23,7 +23,7 @@ const RIGHT: f64 = 16.0;
 const CELL_WIDTH: f64 = 176.0;
 const CELL_HEIGHT: f64 = 120.0;
 const CELLS_MAX: usize = 12;
-/// Bars of a histogram; larger batches share the last one.
+/// The largest number of bars in a histogram; larger batches share the last bar.
 const BARS_MAX: usize = 12;
 
 /// The drawn metrics with their titles.

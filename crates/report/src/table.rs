@@ -43,7 +43,7 @@ const WANTED: [&str; 11] = [
     key::BUSY_CORE,
 ];
 
-/// Columns that are shown initially; a click shows the others.
+/// The largest number of columns that are shown initially; a click shows the others.
 const COLUMNS_FIRST: usize = 10;
 
 /// Formats records as an HTML table that scrolls inside its own box. Only columns with content

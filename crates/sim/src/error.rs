@@ -125,7 +125,7 @@ pub enum Error {
     CycleLimit {
         /// The limit.
         cycles: u64,
-        /// Instructions executed until then.
+        /// The number of instructions executed until then.
         instructions: u64,
         /// The address of the next instruction.
         at: u64,
@@ -135,9 +135,9 @@ pub enum Error {
         "stopped after {instructions} instructions and {cycles} cycles, before the program's end"
     )]
     Stopped {
-        /// Instructions executed until then.
+        /// The number of instructions executed until then.
         instructions: u64,
-        /// Cycles until then.
+        /// The number of cycles until then.
         cycles: u64,
     },
 }
@@ -166,8 +166,9 @@ impl From<Failure> for Error {
     }
 }
 
-/// The cycles that a program may take for each instruction that it may execute. Two or three
-/// dependent loads take some 240 cycles; a copy by an engine is one instruction of any length.
+/// The largest number of cycles that a program may need per instruction that it may execute. Two
+/// or three dependent loads take some 240 cycles; a copy by an engine is one instruction of any
+/// length.
 pub(crate) const CYCLES_OF_INSTRUCTION_MAX: u64 = 100;
 
 /// The kind of a memory access.

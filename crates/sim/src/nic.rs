@@ -14,23 +14,23 @@
 use crate::error::Error;
 use crate::image::Memory;
 
-/// Descriptors of the ring. Chosen: the usual default of a server's device.
+/// The number of descriptors in the ring. Chosen: the usual default of a server's device.
 pub const RING: u64 = 256;
 /// The address of the device's registers. There is no memory at this address, and only stores of
 /// 8 bytes are defined.
 pub const REGISTERS_ADDRESS: u64 = 0x1000_0000;
-/// Bytes of the page of registers.
+/// The size in bytes of the page of registers.
 pub const REGISTERS_BYTES: u64 = 4096;
-/// Bytes of a descriptor: address (8), length (4), 1 if full (4), and padding up to a line, so that
-/// the device never writes into a line that the program reads from. Chosen: 64, like the
-/// completions of ConnectX devices.
+/// The size of a descriptor in bytes: address (8), length (4), 1 if full (4), and padding up to a
+/// line, so that the device never writes into a line that the program reads from. Chosen: 64,
+/// like the completions of ConnectX devices.
 pub const DESCRIPTOR_BYTES: u64 = 64;
 /// Ethernet, IPv4 and TCP headers without options.
 pub const HEADER_BYTES: u64 = ETHERNET_BYTES + 20 + 20;
 /// The Ethernet header alone, and the longest frame: that header and 1500 bytes.
 const ETHERNET_BYTES: u64 = 14;
 const FRAME_BYTES_MAX: u64 = ETHERNET_BYTES + 1500;
-/// The most payload that an Ethernet frame of 1500 bytes carries after those headers.
+/// The largest payload in bytes that an Ethernet frame of 1500 bytes carries after those headers.
 pub const PAYLOAD_BYTES_MAX: u64 = 1500 - 40;
 /// The peer's first sequence number. It is chosen so that sequence numbers wrap within the first
 /// packets.
@@ -47,9 +47,9 @@ const ACKNOWLEDGE: u8 = 16;
 /// The peer's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Segments with a payload.
+    /// The number of segments with a payload.
     pub packets: u64,
-    /// Bytes of each payload.
+    /// The size of each payload in bytes.
     pub payload_bytes: u64,
 }
 
@@ -67,14 +67,15 @@ pub struct Dma {
 pub struct Nic {
     traffic: Traffic,
     ring: Option<u64>,
-    /// Frames written and buffers returned so far. Both only grow.
+    /// The number of frames written so far, and the number of buffers returned so far. Both
+    /// numbers only grow.
     filled: u64,
     returned: u64,
     transmit_address: u64,
     /// The program's initial sequence number plus one, once the program has answered.
     program_sequence: Option<u32>,
     sent_packets: u64,
-    /// Frames that the program sent.
+    /// The number of frames that the program sent.
     pub transmitted: u64,
     /// The stream's bytes that the program has acknowledged.
     pub acknowledged_bytes: u64,

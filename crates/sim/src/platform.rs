@@ -22,8 +22,8 @@ pub struct Job {
     pub traffic: Traffic,
     /// The limit of instructions.
     pub instructions_max: u64,
-    /// Packets that the program takes before its steady state; [`Outcome::warm_cycles`] is the
-    /// cycle in which the program has taken these packets.
+    /// The number of packets that the program receives before its steady state;
+    /// [`Outcome::warm_cycles`] is the cycle in which the program has received these packets.
     pub warm_packets: u64,
     /// The window of cycles to trace.
     pub trace_cycles: Option<Range<Cycle>>,
@@ -34,9 +34,10 @@ pub struct Job {
 pub struct Outcome {
     /// Cycles from the first fetch to the program's end.
     pub cycles: Cycle,
-    /// The cycle in which the program had taken [`Job::warm_packets`]; 0 if that number is 0.
+    /// The cycle in which the program had received [`Job::warm_packets`] packets; 0 if that
+    /// number is 0.
     pub warm_cycles: Cycle,
-    /// Instructions of the program.
+    /// The number of instructions that the program executed.
     pub instructions: u64,
     /// The processor's counters.
     pub core: CoreStatistics,

@@ -657,8 +657,8 @@ extern void *haul_memset_above_64(void *target, int byte, size_t n);
 void *haul_memcpy_hinted(void *target, const void *source, size_t n, haul_hint hint);
 
 /**
- * Copies count parts in one call, one after the other and each like haul_memmove: the copies of
- * a burst of packets. If count == 0, parts may be NULL.
+ * Copies count parts in one call, in their order and each like haul_memmove: the copies of a
+ * burst of packets. If count == 0, parts may be NULL.
  *
  * No allocation, no system call, no lock; async-signal-safe.
  *

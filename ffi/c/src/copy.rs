@@ -133,8 +133,8 @@ const _: () = assert!(offset_of!(haul_copy_part, target) == offset_of!(Part, tar
 const _: () = assert!(offset_of!(haul_copy_part, source) == offset_of!(Part, source));
 const _: () = assert!(offset_of!(haul_copy_part, n) == offset_of!(Part, length));
 
-/// Copies count parts in one call, one after the other and each like haul_memmove: the copies of
-/// a burst of packets. If count == 0, parts may be NULL.
+/// Copies count parts in one call, in their order and each like haul_memmove: the copies of a
+/// burst of packets. If count == 0, parts may be NULL.
 ///
 /// No allocation, no system call, no lock; async-signal-safe.
 ///

@@ -20,7 +20,7 @@ use iceoryx2::prelude::*;
 /// How long an end waits for the other end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Samples between the two ends: those of 1 MiB, within these bounds.
+/// The number of samples between the two ends: as many as fit into 1 MiB, within these bounds.
 const BUFFERED_BYTES: usize = 1 << 20;
 const BUFFERED_MIN: usize = 2;
 const BUFFERED_MAX: usize = 256;

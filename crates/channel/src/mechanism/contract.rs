@@ -112,7 +112,8 @@ pub(crate) struct Incoming<'m> {
     pub(crate) lane: &'m mut Lane,
     pub(crate) account: &'m mut Account,
     pub(crate) message: Message,
-    /// The checksum of the bytes that the processor moves, if the message has one.
+    /// The checksum of the bytes that the processor moves; `None` for a message without a
+    /// checksum.
     pub(crate) sum: Option<&'m mut Sum>,
     /// Whether a trusted peer may write to the target. If [`Receives::revoke`] returns false, the
     /// owner of the target must not reuse it.

@@ -104,7 +104,7 @@ impl MappedPool {
 #[derive(Debug)]
 pub(crate) struct Sending {
     length: u64,
-    /// Bytes copied.
+    /// The number of bytes copied.
     copied: u64,
 }
 

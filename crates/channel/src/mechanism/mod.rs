@@ -10,7 +10,7 @@
 //! - `staged`: the whole message goes through shared memory;
 //! - `pull`: the receiver reads the sender's memory;
 //! - `sealed`: the message is built in shared memory, and handed over;
-//! - `double`: both ends copy at once, the receiver by reading, the sender by writing;
+//! - `double`: both ends copy concurrently, the receiver by reading, the sender by writing;
 //! - `lease`: the sender copies the message into the receiver's memory;
 //! - `dispatch`: calls to the mechanism of a message;
 //! - `choose`: the choice of a message's mechanism.

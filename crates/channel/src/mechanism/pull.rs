@@ -23,11 +23,11 @@ use haul_peer::reach;
 
 /// Size of a table entry: an address and a length.
 const ENTRY_BYTES: usize = 16;
-/// Entries that a slot can hold.
+/// The largest number of entries that a slot can hold.
 const ENTRIES_MAX: usize = INLINE_BYTES_MAX / ENTRY_BYTES;
-/// Bytes that one system call copies. A call takes about 0.2 ms, so that this end can check the
-/// clock and the peer between two calls, or 7 ms if the target is a new huge page that the host
-/// must allocate first. The kernel's own limit is 0x7ffff000.
+/// The largest number of bytes that one system call copies. A call takes about 0.2 ms, so that
+/// this end can check the clock and the peer between two calls, or 7 ms if the target is a new
+/// huge page that the host must allocate first. The kernel's own limit is 0x7ffff000.
 const CALL_BYTES_MAX: usize = 2 << 20;
 
 const NOT_READABLE: &str = "the peer has no permission to read this process's memory";

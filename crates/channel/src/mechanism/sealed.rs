@@ -152,8 +152,8 @@ impl Receives for Receiving {
         Ok(Some(Destination { memory, is_whole: true }))
     }
 
-    /// Replaces the target's pages with those that the sender handed over, or copies a piece of
-    /// them.
+    /// Replaces the target's pages with the pages that the sender handed over, or copies a piece
+    /// of the handed-over pages.
     fn step(
         &mut self,
         _: &mut (),

@@ -1,5 +1,5 @@
 //! Pages of a view of sealed memory to which the receiver announces that it will write. haul
-//! copies them at once, not one by one at the first write to each page.
+//! copies all of them in one call, not one by one at the first write to each page.
 //!
 //! The first write to a page of a private view of a file causes a fault and a copy of 4 KiB,
 //! however large the file's own pages are. Announced bytes are copied into huge pages of 2 MiB,
@@ -23,16 +23,18 @@ use haul_peer::memory;
 /// A smaller part of a huge page is copied page by page: 190 of its 512 pages take as long as the
 /// whole huge page.
 const MOST_BYTES: usize = HUGE_BYTES / 2;
-/// Fewer pages are copied at their first writes, because a call takes longer than a fault.
+/// The smallest number of bytes that one call copies. Fewer pages are copied at their first
+/// writes, because a call takes longer than a fault.
 const POPULATED_BYTES_MIN: usize = 16 * PAGE_BYTES;
 
-/// Bytes of huge pages that are copied before they replace the view's pages. Up to this many
-/// bytes exist twice meanwhile. The number is a multiple of a huge page's size.
+/// Number of bytes that are copied into new huge pages before these replace the view's pages.
+/// Meanwhile, up to this many bytes exist twice. The number is a multiple of a huge page's size.
 const STEP_BYTES: usize = 32 * HUGE_BYTES;
 
-/// Copies those pages in a part of a mapping that are still a view. The caller owns the mapping
-/// and has borrowed it uniquely. Returns the number of bytes copied. If the kernel cannot copy
-/// pages, they stay as they are, and each is copied at its first write.
+/// Copies the pages in `part` of the mapping at `base`, except for pages that no longer belong to
+/// a view of sealed memory. The caller owns the mapping and has borrowed it uniquely. Returns the
+/// number of copied bytes. If the kernel cannot copy some pages, these pages stay in the view,
+/// and each is copied at its first write.
 pub(crate) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     let start = base.addr().get();
     let part = start + part.start..start + part.end;

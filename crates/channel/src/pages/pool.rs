@@ -21,14 +21,14 @@ use crate::shared::error::Error;
 use haul_peer::fork::Here;
 use haul_peer::memory::{self, Sealed};
 
-/// Leases begin and end at pages, so that each lease can be cut off alone.
+/// The page size. Leases begin and end at pages, so that each lease can be cut off alone.
 const PAGE_BYTES: usize = 4096;
 /// The size of a pool is a multiple of this size, a huge page, so that small messages share a
 /// pool.
 const POOL_BYTES_MIN: usize = 2 << 20;
-/// For a receiver that keeps several messages at once, each new pool is twice as large, up to this
-/// size, because making a pool costs more than a copy into it. A larger pool was made for one
-/// message of its size.
+/// For a receiver that keeps several messages at the same time, each new pool is twice as large,
+/// up to this size, because making a pool costs more than a copy into it. A larger pool was made
+/// for one message of its size.
 const GROWN_BYTES_MAX: usize = 64 << 20;
 /// Number of pools that the receiver keeps for reuse. The peer maps no more pools than this at
 /// once.

@@ -160,8 +160,8 @@ impl Replaced {
         let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
         let says = |index: usize, expected: u32| loop {
             let word = self.start.as_ptr().wrapping_add(index * size_of::<u32>());
-            // SAFETY: the kernel reads the word, or reports that the address is unmapped; it
-            // changes nothing, and the time is a valid structure that outlives the call.
+            // SAFETY: the kernel reads the word, or reports that the address is unmapped. The
+            // kernel changes nothing. `none` is a valid structure that outlives the call.
             let waited = unsafe {
                 libc::syscall(libc::SYS_futex, word, operation, expected, &raw const none)
             };

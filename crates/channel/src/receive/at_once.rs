@@ -27,7 +27,7 @@ impl Inbox {
         poll(polls_before_asking(&self.lane), || self.is_published().then_some(()))?;
         let at = self.lane.slot(self.consumed);
         let region = &self.lane.link.region;
-        // Prefetches all lines at once, because the copy has to wait for the header.
+        // Prefetches all lines together, because the copy has to wait for the header.
         let bytes = HEADER_BYTES + self.inline_before;
         region.fetch(at, bytes, Fetch::ToRead);
         if self.consumed.next() < self.published && bytes <= FETCH_NEXT_BYTES_MAX {

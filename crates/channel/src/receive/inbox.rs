@@ -98,7 +98,7 @@ impl Inbox {
             };
         }
         let at = self.lane.slot(self.consumed);
-        // Prefetches all lines at once, while the header is still in transfer, because the copy
+        // Prefetches all lines together, while the header is still in transfer, because the copy
         // has to wait for the header.
         self.lane.link.region.fetch(at, layout::HEADER_BYTES + self.inline_before, Fetch::ToRead);
         let pending = self.validate(self.lane.header(self.consumed))?;

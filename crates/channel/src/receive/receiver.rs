@@ -52,7 +52,7 @@ impl Receiver {
     }
 
     /// Like [`recv_into`](Self::recv_into), but a trusted peer may write to `target`: with
-    /// `double`, both ends move the message at once. A peer that was stopped within a piece
+    /// `double`, both ends move the message concurrently. A peer that was stopped within a piece
     /// writes the remainder of the piece when it continues, even after this call has returned.
     ///
     /// # Errors

@@ -16,8 +16,8 @@ use haul_peer::region::Fetch;
 /// 64 B move at 0.83 GB/s on Emerald Rapids, and at 0.59 if only one slot is prefetched.
 /// Additional pauses between two polls of the other end do not help.
 const FETCH_AHEAD: u64 = 4;
-/// Up to this length, header included, a message is short: a core can fetch the lines of that many
-/// slots at once.
+/// Up to this length, header included, a message is short: a core can fetch the lines of that
+/// many slots concurrently.
 const FETCH_SEVERAL_BYTES_MAX: usize = 192;
 
 /// The sending half, without a message in transit.

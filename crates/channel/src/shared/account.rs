@@ -15,8 +15,8 @@ pub struct Account {
     pub fell_back_from: Option<Mechanism>,
     /// The message's size in bytes.
     pub size_bytes: u64,
-    /// Bytes that this end copied, by the processor or by the kernel on its behalf. A mechanism's
-    /// copies per byte are the sum of this value at both ends, divided by the size.
+    /// The number of bytes that this end copied, by the processor or by the kernel on its behalf.
+    /// A mechanism's copies per byte are the sum of this value at both ends, divided by the size.
     pub copied_bytes: u64,
     /// Whether the receiver compared the bytes that it keeps with a checksum.
     pub is_checked: bool,

@@ -74,7 +74,7 @@ pub enum Error {
     /// Too many descriptors that peers handed over are not closed yet, so no new channel begins.
     /// A peer can delay the closing of some kinds of descriptors.
     Unclosed {
-        /// Descriptors that are not closed yet.
+        /// The number of descriptors that are not closed yet.
         held: usize,
         /// If this number of descriptors is not closed yet, no new channel begins.
         limit: usize,

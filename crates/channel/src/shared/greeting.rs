@@ -18,14 +18,15 @@ pub(crate) struct Greeting {
     pub(crate) chunk_bytes: u32,
     /// Whether the sender of the packet trusts its peer.
     pub(crate) trusts: bool,
-    /// Whether the sender of the packet has read the number at `probe` in the other end's memory.
+    /// Whether the sender of the packet has read the other end's `nonce` from the other end's
+    /// memory.
     pub(crate) can_pull: bool,
-    /// A random number that the sender chose, which the other end must send back.
+    /// A random number that the sender chose, and that the other end must send back as `echo`.
     pub(crate) nonce: u64,
-    /// The other end's number.
+    /// The `nonce` of the other end.
     pub(crate) echo: u64,
-    /// The address of the sender's number in its memory, at which the other end tries to read it; 0
-    /// if it must not try.
+    /// The address in the sender's memory from which the other end should try to read `nonce`; 0
+    /// if the other end must not try.
     pub(crate) probe: u64,
 }
 

@@ -288,8 +288,8 @@ fn receiver_of_changed_bytes_sees_that_sender_gave_up() {
     });
 }
 
-/// Memory of a pool is leased for one message after the other: the sender writes to it only after
-/// the offer, and the receiver reads it only after the sender has published the message.
+/// Memory of a pool is leased for one message at a time: the sender writes to it only after the
+/// offer, and the receiver reads it only after the sender has published the message.
 #[test]
 fn lease_passes_between_sender_and_receiver() {
     const MESSAGES: u64 = 2;

@@ -122,8 +122,8 @@ impl Lane {
         self.has_one_cpu
     }
 
-    /// Publishes the processors that this end may run on and reads those of the other end, at most
-    /// every 10 ms: a program may pin its threads before the handshake or afterwards.
+    /// Publishes the processors that this end may run on and reads the other end's processors, at
+    /// most every 10 ms: a program may pin its threads before the handshake or afterwards.
     pub(crate) fn refresh_affinity(&mut self) {
         let now = idle::now();
         if !idle::is_due(now, self.refreshed) {
@@ -226,8 +226,8 @@ impl Lane {
     }
 
     /// Like [`signal`](Self::signal). But if both ends share a processor and this end continues
-    /// at once, it does not wake the other end yet: otherwise the ends would alternate at each
-    /// piece.
+    /// immediately, it does not wake the other end yet: otherwise the ends would alternate at
+    /// each piece.
     pub(crate) fn signal_lazily(&mut self, word: usize, value: u64, goes_on: bool) {
         match goes_on && self.was_on_same_cpu {
             true => self.store(word, value),

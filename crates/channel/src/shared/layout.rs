@@ -91,7 +91,7 @@ pub(crate) const CLOSED: u32 = 1;
 /// The end gave up a message before it was complete.
 pub(crate) const GIVEN_UP: u32 = 2;
 
-/// The words of a direction are on a separate page.
+/// The size of a direction's words: they are on a separate page.
 const WORDS_BYTES: usize = 4096;
 const _: () = assert!(PUSHED + LINE_BYTES <= WORDS_BYTES);
 const _: () = assert!(SLOTS.is_power_of_two() && CHUNKS.is_power_of_two() && CHUNKS < CHUNKS_ALL);

@@ -12,7 +12,7 @@ pub enum Mechanism {
     /// The message goes piece by piece through 1 to 1.75 MiB of shared memory: two copies that
     /// overlap.
     Ring,
-    /// The whole message goes through shared memory: two copies, one after the other.
+    /// The whole message goes through shared memory: two copies, in sequence.
     Staged,
     /// The receiver reads the sender's memory: one copy.
     Pull,

@@ -12,13 +12,13 @@ use haul_peer::region::Region;
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     parts: Parts<'a>,
-    /// Bytes of the whole message.
+    /// The size of the whole message in bytes.
     length: u64,
     part: usize,
     within: usize,
-    /// Bytes read.
+    /// The number of bytes read.
     offset: u64,
-    /// The checksum of the first `summed` bytes, if the message has one.
+    /// The checksum of the first `summed` bytes; `None` for a message without a checksum.
     sum: Option<Sum>,
     summed: u64,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Source<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Walk {
     part: usize,
-    /// Bytes before this part.
+    /// The offset of this part in bytes.
     start: u64,
 }
 

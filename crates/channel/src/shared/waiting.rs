@@ -11,8 +11,8 @@
 //! of 64 B, and a message of 64 B in a stream, in ns, with one of two processors of Zen 4 busy
 //! and both ends on the free one: 1570 and 230 by yielding, 2840 and 1100 by sleeping, 2570 and
 //! 620 through a pipe. If each end has a processor, and one of the ends shares its processor with
-//! the other program, both ends run at once half of the time. In that half of the time, they move
-//! more than in the whole time on one processor.
+//! the other program, both ends run concurrently half of the time. In that half of the time, they
+//! move more than in the whole time on one processor.
 //!
 //! If a third program also uses that processor, an end yields less, see `turns`.
 

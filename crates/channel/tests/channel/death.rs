@@ -263,7 +263,7 @@ fn killed_ends_of_lease_tear_nothing() {
     either_killed(Mechanism::Lease);
 }
 
-/// Makes the kernel refuse a system call of this process from now on, as a container does.
+/// Makes the kernel refuse a system call of this process from now on, like a container.
 fn forbid(call: libc::c_long) {
     let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
     let if_it = libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: call as u32 };
@@ -272,7 +272,7 @@ fn forbid(call: libc::c_long) {
     let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
     let mut filter = [load_number, if_it, refuse, allow];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
-    // SAFETY: takes only numbers.
+    // SAFETY: all arguments are numbers, not pointers.
     let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(result, 0);
     // SAFETY: a program of four instructions that lives until the call returns.

@@ -107,7 +107,7 @@ fn sender_without_memory_uses_ring() {
 
 /// The role of a peer that gets no huge pages from the kernel.
 pub(crate) fn answer_without_huge_pages(channel: &mut Channel, mechanism: Mechanism) {
-    // SAFETY: takes only numbers.
+    // SAFETY: all arguments are numbers, not pointers.
     let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     assert_eq!(result, 0);
     let mut got = channel.recv().unwrap();

@@ -28,7 +28,7 @@ fn is_root(what: &str) -> bool {
 
 /// Makes this process belong to user 65534.
 fn become_unprivileged() {
-    // SAFETY: takes numbers alone.
+    // SAFETY: all arguments are numbers, not pointers.
     let group = unsafe { libc::setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED) };
     // SAFETY: likewise.
     let user = unsafe { libc::setresuid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED) };
@@ -151,7 +151,7 @@ fn user_without_number_is_named_in_error_and_can_be_allowed() {
     let listener = Listener::bind(&path).unwrap();
     let mut command = command("connect-without-a-number", Mechanism::Ring, &path);
     let enter = || match
-        // SAFETY: takes only a number, in a process of one thread.
+        // SAFETY: the argument is a number, and the process has one thread.
         unsafe { libc::unshare(libc::CLONE_NEWUSER) }
     {
         0 => Ok(()),

@@ -113,7 +113,7 @@ fn listen(calls: &[c_long]) -> Option<OwnedFd> {
     filter.push(step(0x06, 0, libc::SECCOMP_RET_ALLOW));
     filter.push(step(0x06, 0, libc::SECCOMP_RET_USER_NOTIF));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: takes only numbers.
+    // SAFETY: all arguments are numbers, not pointers.
     let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(result, 0);
     let (mode, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);

@@ -64,8 +64,8 @@ pub(crate) struct Send {
     /// Another user whose process may receive: a name, a number, or any; may be given several times
     #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
     pub(crate) allow_user: Vec<Allowed>,
-    /// Longest time that the receiver may take for one megabyte, unless it reports that its output
-    /// is blocked
+    /// Longest time that the receiver may need for one megabyte, unless it reports that its
+    /// output is blocked
     #[arg(long, value_name = "TIME", value_parser = budget, default_value = "60s")]
     pub(crate) deadline: Duration,
     /// Wait for a receiver if there is none yet: for the given time, such as 30s, or without a
@@ -138,7 +138,7 @@ pub(crate) struct Recv {
     /// Opens the socket to everyone who can reach its folder; users not named here are refused
     #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
     pub(crate) allow_user: Vec<Allowed>,
-    /// Longest time that the sender may take for one megabyte that it has begun
+    /// Longest time that the sender may need for one megabyte that it has begun
     #[arg(long, value_name = "TIME", value_parser = budget, default_value = "60s")]
     pub(crate) deadline: Duration,
     /// Size of the expected data, to estimate the time left

@@ -62,14 +62,14 @@ pub(crate) struct Bench {
     /// Sizes drawn evenly from FIRST to LAST bytes, such as 17-64; several may be given
     #[arg(long, value_name = "FIRST-LAST", value_delimiter = ',')]
     pub(crate) size_class: Vec<SizeClass>,
-    /// Sizes to measure one after the other: a list such as 64,4KiB, or a range FIRST..LAST[:STEP]
+    /// Sizes to measure in sequence: a list such as 64,4KiB, or a range FIRST..LAST[:STEP]
     #[arg(long, value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     /// Location of the bytes: l1, l2, llc, cold, mixed or all; several may be given [default: l1,
     /// and nearest for --sizes: a copy's own two buffers, in the nearest cache that holds both]
     #[arg(long, value_name = "LEVEL", value_delimiter = ',', value_parser = level)]
     pub(crate) level: Vec<Levels>,
-    /// Threads at once, each pinned to its own processor
+    /// Number of concurrent threads, each pinned to its own processor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 65_535>)]
     pub(crate) threads: u16,
     /// Whether branch predictors can learn the sizes: random (no sequence repeats within half a

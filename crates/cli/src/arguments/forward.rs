@@ -79,7 +79,7 @@ pub(crate) struct Between {
     /// Running time [default: until Ctrl-C, or until the ports have no more packets]
     #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
     pub(crate) time: Option<Duration>,
-    /// Most packets that one call moves
+    /// Largest number of packets that one call moves
     #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
     pub(crate) burst: u16,
     /// Processor that polls; or several, each for one or more queues of both ports. Packets are
@@ -133,8 +133,8 @@ pub(crate) struct Pvp {
     /// FIRST..LAST[:STEP]
     #[arg(long, value_name = "SIZES", default_value = "64,512,1500")]
     pub(crate) sizes: Sizes,
-    /// Sizes to measure one after the other within each restart, with haul as switch: a list, or a
-    /// range FIRST..LAST:STEP
+    /// Sizes to measure in sequence within each restart, with haul as switch: a list, or a range
+    /// FIRST..LAST:STEP
     #[arg(long, value_name = "SIZES", value_parser = swept, conflicts_with_all = ["sizes", "search"])]
     pub(crate) sweep: Option<Sizes>,
     /// Copy function of haul's switch: haul, libc, a kernel of `haul copy list`, or the path of a
@@ -193,9 +193,9 @@ pub(crate) struct PvpSettings {
     /// buffers)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
-    /// Queues between switch and guest, in each direction; flows are spread over them. Each queue
-    /// has a thread on each side if there are two processors for it; otherwise threads serve
-    /// several queues
+    /// Number of queues between switch and guest, in each direction; flows are spread over the
+    /// queues. Each queue has a thread on each side if there are two processors for it; otherwise
+    /// threads serve several queues
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 8>)]
     pub(crate) queues: u16,
     /// Source of haul's packets: gen (each numbered) or null (without content) [default: gen; null
@@ -242,7 +242,7 @@ impl Pvp {
         if self.copy.is_empty() { default() } else { self.copy.clone() }
     }
 
-    /// Restarts of each program.
+    /// The number of restarts of each program.
     pub(crate) fn restarts(&self) -> usize {
         let default = if self.is_to_kernel() { RESTARTS_OF_KERNEL } else { RESTARTS };
         self.restarts.unwrap_or(default).into()

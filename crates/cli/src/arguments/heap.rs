@@ -62,15 +62,15 @@ pub(crate) struct Bench {
     /// [default: size for growth, mixed, regrow and latency, otherwise 16]
     #[arg(long, value_name = "BYTES")]
     pub(crate) align: Option<Align>,
-    /// Rounds of growth, mixed and regrow
+    /// Number of rounds of growth, mixed and regrow
     #[arg(long, value_name = "N", value_parser = number::<u32, 1, 1000>)]
     pub(crate) rounds: Option<u32>,
-    /// Blocks on each thread: per round (2000), for bulk and no-bulk (1000) or latency (20000), or
-    /// live at once for lifetimes (4000)
+    /// Number of blocks on each thread: per round (2000), for bulk and no-bulk (1000) or latency
+    /// (20000), or live at the same time for lifetimes (4000)
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, { 1 << 32 }>)]
     pub(crate) count: Option<u64>,
-    /// Threads at once, pinned to the processors one after the other [default: 2 for remote, which
-    /// needs an even number, otherwise 1]
+    /// Number of concurrent threads; thread i is pinned to the i-th processor that haul may use,
+    /// modulo their number [default: 2 for remote, which needs an even number, otherwise 1]
     #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
     pub(crate) threads: Option<u16>,
     /// Measure a heap of haul that other processes can share, on pages of the kernel's pool

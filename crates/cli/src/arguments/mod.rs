@@ -261,11 +261,12 @@ pub(crate) struct Compare {
     /// File for the table as Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) export_markdown: Option<PathBuf>,
-    /// Show also baselines, unchanged figures, and figures for which the runs cannot tell
+    /// Show also baselines, unchanged figures, and figures for which the runs cannot tell whether
+    /// they changed
     #[arg(long)]
     pub(crate) all: bool,
-    /// Exit with code 1 if figures became slower, changed in either direction, are missing in NEW,
-    /// or if the runs cannot tell; several may be given
+    /// Exit with code 1 if figures became slower, changed in either direction, are missing in
+    /// NEW, or if the runs cannot tell whether figures changed; several may be given
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
     /// Changes up to this percentage count as no change, however small the noise is

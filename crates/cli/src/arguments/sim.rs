@@ -61,7 +61,7 @@ pub(crate) struct Run {
     /// Argument of the program, in a0, a1 and so on; several may be given
     #[arg(long, value_name = "N", requires = "program", value_parser = word)]
     pub(crate) argument: Vec<u64>,
-    /// Packets of the receive workload [default: 1000]
+    /// Number of packets of the receive workload [default: 1000]
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, 10_000_000>)]
     pub(crate) packets: Option<u64>,
     /// File of settings in TOML; a setting that it omits has the paper's value
@@ -101,10 +101,10 @@ pub(crate) struct Reproduce {
     /// run
     #[arg(long, conflicts_with = "packets")]
     pub(crate) quick: bool,
-    /// Packets of each trace [default: 100000, as in the paper]
+    /// Number of packets of each trace [default: 100000, as in the paper]
     #[arg(long, value_name = "N", value_parser = number::<u64, 20, 10_000_000>)]
     pub(crate) packets: Option<u64>,
-    /// Runs at once [default: one per processor]
+    /// Number of concurrent runs [default: one per processor]
     #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
     pub(crate) threads: Option<u16>,
     /// Workload built by scripts/sim-workload in haul's repository [default: the one in haul]
@@ -152,7 +152,7 @@ pub(crate) struct Sweep {
     /// Run the tasks here, on all cores; finished tasks are not repeated
     #[arg(long)]
     pub(crate) run: bool,
-    /// Tasks at once [default: one per processor]
+    /// Number of concurrent tasks [default: one per processor]
     #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
     pub(crate) threads: Option<u16>,
     /// Print the records of the tasks as JSON

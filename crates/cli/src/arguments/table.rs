@@ -44,7 +44,7 @@ const SHARED: &[(&str, &str, &str)] = &[
     ("size", "BYTES", "size of"),
     ("sizes", "SIZES", "size"),
     ("sort", "ORDER", "order"),
-    ("threads", "N", "at once"),
+    ("threads", "N", "concurrent"),
     ("to", "SOCKET", "socket"),
     ("trust", "", "your own process"),
     ("capture", "FILE", "capture"),

@@ -2,7 +2,7 @@
 //!
 //! From the bottom up:
 //!
-//! - `steps`: measures a list of experiments one after the other;
+//! - `steps`: measures a list of experiments in sequence;
 //! - `shell`: `haul completions` and `haul man`;
 //! - `doctor`: `haul doctor`;
 //! - `report`: `haul report`;

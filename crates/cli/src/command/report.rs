@@ -176,7 +176,7 @@ mod tests {
         let packed = packed(Path::new("a.jsonl.gz"), vec![b'a'; 100]);
         assert!(packed.len() < 50 && packed.starts_with(&GZIP));
         assert_eq!(unpacked("a", packed.clone(), 100).unwrap(), [b'a'; 100]);
-        // Two packed files, one after the other, unpack to one.
+        // Two concatenated packed files unpack to one file.
         assert_eq!(unpacked("a", [&packed[..], &packed].concat(), 200).unwrap(), [b'a'; 200]);
         let error = unpacked("a.gz", packed.clone(), 99).unwrap_err().to_string();
         assert!(error.contains("a.gz") && error.contains("more than 99 B"), "{error}");

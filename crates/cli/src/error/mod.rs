@@ -221,9 +221,9 @@ pub(crate) enum Error {
         if *allowed == 1 { "" } else { "s" }
     )]
     Threads {
-        /// Threads asked for.
+        /// The number of requested threads.
         asked: usize,
-        /// Processors that this process may run on.
+        /// The number of processors that this process may run on.
         allowed: usize,
     },
     /// A size that does not fit into an address space.

@@ -22,7 +22,7 @@ pub(crate) enum Mark {
 /// Columns whose cells have the colour of their row.
 const JUDGED: [&str; 3] = [">ratio", "verdict", "change"];
 
-/// Spaces between two columns.
+/// The number of spaces between two columns.
 const GAP: usize = 2;
 
 /// Indent of the lines below a row.

@@ -144,7 +144,8 @@ fn heaps() -> Vec<Line> {
     lines
 }
 
-/// Messages of sizes that span decades, through more mechanisms than a reader follows at once.
+/// Messages of sizes that span decades, through more mechanisms than a reader can follow in one
+/// figure.
 pub(crate) fn transfers() -> Vec<Line> {
     let mut lines = vec![Line::from(samples::machine("m1", "Sample CPU 9000"))];
     let subjects =

@@ -280,7 +280,7 @@ fn single_runs_judge_whole_part_on_page_and_terminal() {
     assert!(ran.out.contains(counts), "{ran:#?}");
     let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("Cannot tell: 8<") && page.contains("Baselines, not counted: 8<"));
-    assert!(page.contains("On the whole haul became slower (all of copy, 8 figures): 1.050 times"));
+    assert!(page.contains("Overall, haul became slower (all of copy, 8 figures): 1.050 times"));
     assert!(!page.contains("<h3>Slower:"), "no single figure is called slower");
     run(haul(&arguments).args(["--fail-on", "slower"])).expect(1);
     run(&mut haul(&["compare", &old, &old, "--fail-on", "changed"])).expect(0);

@@ -91,7 +91,7 @@ fn watch_shows_bursts_and_link_of_modelled_nic() {
         assert_eq!(received.parameters["packet_bytes"], 64.0);
     }
     for metric in ["inbound_read", "inbound_write", "outbound_write"] {
-        // By the rules of the modelled NIC, one port after the other.
+        // By the rules of the modelled NIC, each port in turn.
         for subject in ["haul", "modelled-nic"] {
             let found = of(&records, subject, metric);
             assert_eq!((found.len(), found[0].kind), (1, Kind::Modelled), "{subject} {metric}");

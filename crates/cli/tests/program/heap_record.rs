@@ -277,7 +277,7 @@ fn record_reports_failing_and_unrecordable_programs() {
 #[test]
 fn record_continues_after_ctrl_c() {
     let folder = tempfile::tempdir().unwrap();
-    // The script ends by itself when it is interrupted, as a server does.
+    // The script ends by itself when it is interrupted, like a server.
     let script = "trap 'sort words; exit 0' INT; echo ready; while :; do sleep 0.05; done";
     fs::write(folder.path().join("words"), "b\na\n").unwrap();
     let arguments = ["-o", "server", "--", "sh", "-c", script];

@@ -76,9 +76,9 @@ const ZEN_5: Choices = Choices {
     paged: false,
 };
 
-/// For Intel processors with ERMS and without FSRM: strings are not fast at short sizes. On
-/// Cascade Lake, `rep movsb` becomes faster than registers at 8 KiB, and `rep stosb` at 4 KiB
-/// (`bench/record/2026-11-23-cascade-lake-2cpu-copy`).
+/// For Intel processors with ERMS and without FSRM: string instructions are not fast at short
+/// sizes. On Cascade Lake, `rep movsb` becomes faster than registers at 8 KiB, and `rep stosb` at
+/// 4 KiB (`bench/record/2026-11-23-cascade-lake-2cpu-copy`).
 const INTEL_ERMS: Choices = Choices {
     small: Small::Pieces,
     isa: Isa::Avx512vl,
@@ -168,8 +168,8 @@ pub(super) fn policy(facts: &Facts) -> Policy {
     let choices = row(facts).map_or_else(|| by_features(facts), |row| row.choices);
     let has_masks = choices.small == Small::Masks && facts.has_masks;
     Policy {
-        // A hypervisor may hide a feature of a processor that has a row: the next best choice is
-        // used.
+        // A processor's row may choose a feature that a hypervisor hides. The policy then has the
+        // next best choice.
         small: if has_masks { Small::Masks } else { Small::Pieces },
         isa: if facts.widest == Isa::Neon { Isa::Neon } else { choices.isa.min(facts.widest) },
         strings: choices.strings,

@@ -40,7 +40,7 @@ impl Bench {
         needs.sort_by_key(|(_, _, bytes)| *bytes);
         let (mut kept, mut left_out, mut has_sealed) = (Vec::new(), Vec::new(), false);
         for (index, subject, bytes) in needs {
-            // Sealed subjects use the same memory one after the other.
+            // Sealed subjects use the same memory in turn.
             let new = if is_sealed(&subject.name) && has_sealed { 0 } else { bytes };
             if taken.saturating_add(new) > available {
                 left_out.push((subject, Bytes(bytes)));

@@ -5,9 +5,9 @@
 //!
 //! - [`content`]: the content of messages;
 //! - [`protocol`]: the lines between a run and its drivers;
-//! - [`transport`]: one end of a transport to another process, as a driver uses it;
+//! - [`transport`]: the interface through which a driver uses one end of a transport;
 //! - [`driver`]: the child process at one end;
-//! - [`pair`]: the two processes of a transfer, as their run uses them;
+//! - [`pair`]: controls the two processes of a transfer on behalf of their run;
 //! - [`peers`]: the other transports, and the programs that they need;
 //! - `busy`: a thread that keeps a processor busy like another program;
 //! - `others`: programs that do not belong to the run;

@@ -1,4 +1,4 @@
-//! The two processes of a transfer, as their run uses them: it starts them, gives them tasks, and
+//! Controls the two processes of a transfer: a run starts the processes, gives them tasks, and
 //! ends them.
 
 use std::io;
@@ -21,8 +21,8 @@ const OTHER_END_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time between two checks for a driver's connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The time from the moment at which the line is sent to the moment at which both ends begin.
-/// Both ends have read the line by that moment.
+/// The time from the line with a task to the start of the task at both ends: long enough for both
+/// ends to read the line before the task starts.
 const LEAD_NS: u64 = 300_000;
 
 /// The command that starts the two ends.

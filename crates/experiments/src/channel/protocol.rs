@@ -17,7 +17,7 @@ pub enum Side {
 /// The exchange that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Messages one after the other from A to B.
+    /// A sequence of messages from A to B.
     Transfer,
     /// Each message from A to B, and from B's target back to A.
     Echo,

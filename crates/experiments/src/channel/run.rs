@@ -27,8 +27,8 @@ const REPETITIONS_MAX: usize = 1000;
 /// seconds.
 const LARGE_BYTES: usize = 64 << 20;
 
-/// Repetitions that do not count. The second of them measures the time of a sample of many
-/// messages after the pages of the sample's memory were allocated.
+/// The number of repetitions that do not count. The second of them measures the time of a sample
+/// of many messages after the pages of the sample's memory were allocated.
 const REPETITIONS_BEFORE: usize = 2;
 
 /// The longest time of a sample, unless a few messages take longer.

@@ -11,7 +11,7 @@
 //! - [`under`]: a subject under a separate policy;
 //! - [`proof`]: the comparison of a subject's bytes with the expected ones;
 //! - [`drawn`]: operations of random sizes: `copy.distribution` and `copy.size_class`;
-//! - [`sizes`]: one size after the other: `copy.size`;
+//! - [`sizes`]: each size in turn: `copy.size`;
 //! - [`mod@tune`]: the policy for this machine: `copy.tune`.
 
 pub mod drawn;

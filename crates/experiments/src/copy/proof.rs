@@ -14,14 +14,14 @@ use super::then_read::ThenRead;
 use super::workload::Workload;
 use crate::error::Error;
 
-/// Operations that each subject performs for its proof.
+/// The number of operations that each subject performs for its proof.
 const OPERATIONS: usize = 128;
 
 /// The largest number of bytes per subject in one call of [`check`]. Above some size, only one
 /// operation is checked.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Bytes on each side of the target that must not change.
+/// The number of bytes on each side of the target that must not change.
 const GUARD_BYTES: usize = 64;
 
 /// Makes every candidate perform some of the workload's operations, and compares every byte.

@@ -1,4 +1,4 @@
-//! One size after the other, with all kernels compared: `copy.size`.
+//! Measures each size in turn, and compares all kernels: `copy.size`.
 
 use std::time::Duration;
 
@@ -68,7 +68,8 @@ pub struct Sizes {
     /// The longest time of the rounds of all sizes. Large sizes get as many rounds as a median
     /// needs.
     pub budget: Duration,
-    /// Ends a size early when every ratio is known with this precision.
+    /// The precision at which the rounds of a size end early: when every ratio is known this
+    /// precisely (0.005: within half a percent). `None`: the rounds do not end early.
     pub precision: Option<f64>,
     /// The seed of addresses and of the order of subjects.
     pub seed: u64,

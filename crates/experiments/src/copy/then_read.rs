@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::error::Error;
 
-/// Bytes of one load.
+/// The size of one load in bytes.
 pub const LOAD_BYTES: usize = 8;
 
 /// The reader of the written bytes. Some processors delay a load after a store (a masked store is

@@ -1,9 +1,9 @@
 //! A process as a subject: its start, the conversation with it, and its end.
 //!
 //! A C library's `malloc` or one end of a channel belongs to a process, and can be compared with
-//! others only in a separate process. A run starts such drivers and gives them one task after the
-//! other. It sends a line with the task and receives a line with the answer. When the run ends,
-//! it ends its drivers.
+//! others only in a separate process. A run starts such drivers and gives them tasks in sequence.
+//! The run sends a line with each task and receives a line with the answer. When the run ends, it
+//! ends its drivers.
 //!
 //! From the bottom up:
 //!

@@ -22,7 +22,7 @@
 //! - `run`: restarts of every subject in turn;
 //! - `records`: from restarts to records;
 //! - `throughput`: the highest loads that meet a goal, and latency below them;
-//! - `sweep`: many sizes, one after the other;
+//! - `sweep`: many sizes, in sequence;
 //! - `measurement`: a flow as an experiment.
 
 pub mod bench;

@@ -106,22 +106,22 @@ pub enum Reply {
 pub struct Counted {
     /// The time of the counters, by the clock that all processes share.
     pub time_ns: u64,
-    /// Packets that the process made, numbered from 0.
+    /// The number of packets that the process made, numbered from 0.
     pub made: u64,
     /// The number of these packets that the process could not send at their due time.
     pub unsent: u64,
-    /// Packets from the other side's ring.
+    /// The number of packets from the other side's ring.
     pub rx_packets: u64,
-    /// Packets into the other side's ring.
+    /// The number of packets into the other side's ring.
     pub tx_packets: u64,
-    /// Packets that arrived at the process's end of the flow: at the physical side, or dropped on
-    /// purpose.
+    /// The number of packets that arrived at the process's end of the flow: at the physical side,
+    /// or dropped on purpose.
     pub returned: u64,
     /// The packets that the process dropped, by `port.reason`.
     pub drops: BTreeMap<String, u64>,
-    /// Packets that never arrived, according to their numbers.
+    /// The number of packets that never arrived, according to their numbers.
     pub missing: u64,
-    /// Packets that arrived late, according to their numbers.
+    /// The number of packets that arrived late, according to their numbers.
     pub reordered: u64,
     /// Nanoseconds from a packet's due time to its return, by quantile.
     pub latency_ns: Vec<(f64, f64)>,
@@ -129,7 +129,7 @@ pub struct Counted {
     pub rx_batches: BTreeMap<u16, Vec<u64>>,
     /// Cycles of the process's threads per packet; 0 if no packet arrived.
     pub cycles_per_packet: f64,
-    /// Cycles in rounds that moved packets.
+    /// The number of cycles in rounds that moved packets.
     pub busy_cycles: u64,
     /// Metered calls at the ring that moved packets: calls that received packets, and calls that
     /// sent packets.

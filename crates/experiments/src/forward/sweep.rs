@@ -1,4 +1,4 @@
-//! Many sizes, one after the other, within each restart. If a flow's rate is measured for each
+//! Many sizes, measured in sequence within each restart. If a flow's rate is measured for each
 //! size in bytes, it has plateaus at cache lines. Differences between restarts would hide these
 //! plateaus.
 

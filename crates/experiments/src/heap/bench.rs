@@ -35,7 +35,7 @@ const SAMPLE: Duration = Duration::from_millis(1);
 /// thread.
 const SAMPLE_CROWDED: Duration = Duration::from_millis(60);
 
-/// Samples for the estimate of a heap's cost, at each length.
+/// The number of samples for the estimate of a heap's cost, at each length.
 const CALIBRATIONS: usize = 3;
 
 /// A slower heap repeats the operation as often as the fastest heap, but fewer times if its
@@ -53,7 +53,7 @@ const REPETITIONS_MAX: usize = 1000;
 /// touched.
 const FRESH_MEMORY_FACTOR: usize = 3;
 
-/// The bytes in which a driver notes a block's address, its size and a time.
+/// The number of bytes in which a driver notes a block's address, its size and a time.
 const LIST_BYTES: usize = 24;
 
 /// The largest block, in bytes: no machine has memory for two such blocks.

@@ -1,4 +1,4 @@
-//! A driver as its run uses it: the run starts it, gives it tasks, and ends it.
+//! Controls a driver: a run starts the driver, gives it tasks, and ends it.
 
 use std::io;
 use std::os::fd::OwnedFd;

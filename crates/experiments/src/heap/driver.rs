@@ -1,5 +1,5 @@
-//! The child process that drives one heap. The process starts the requested heap, performs one
-//! task after the other on all its threads, and ends when its run closes the conversation.
+//! The child process that drives one heap. The process starts the requested heap, performs the
+//! tasks in sequence, each on all its threads, and ends when its run closes the conversation.
 //!
 //! `malloc` belongs to a process, so libc's `malloc` and preloaded ones can only be compared in
 //! separate processes. The conversation uses standard input, a socket, so that the output of a

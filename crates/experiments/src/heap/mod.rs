@@ -5,11 +5,11 @@
 //!
 //! - [`peers`]: the heaps, and the locations of their libraries;
 //! - [`protocol`]: the messages between a run and its drivers;
-//! - `allocator`: a heap as a driver calls it;
+//! - `allocator`: the functions with which a driver calls a heap;
 //! - `script`: the steps of a replay, as a file between a run and its drivers;
 //! - `work`: the tasks of a driver's threads;
 //! - [`driver`]: the child process that drives one heap;
-//! - `child`: the child process, as its run uses it;
+//! - `child`: controls a driver on behalf of its run;
 //! - [`mod@test`]: the tests, their tasks and their figures;
 //! - [`mod@bench`]: the run;
 //! - `emit`: turns the results of a run into records;

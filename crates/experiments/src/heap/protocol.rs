@@ -20,7 +20,7 @@ pub struct Start {
     /// The largest memory of all live blocks together, for heaps that reserve this memory at
     /// their start.
     pub memory_bytes: usize,
-    /// The largest number of blocks that a thread holds at once.
+    /// The largest number of blocks that a thread holds at the same time.
     pub blocks_max: usize,
     /// Whether heaps may use huge pages of the kernel's pool.
     pub pool: bool,

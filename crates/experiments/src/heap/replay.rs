@@ -25,7 +25,7 @@ use crate::experiment::Experiment;
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
-/// Points of the course: as many points as fit into a figure.
+/// The number of points in the course: as many as fit into a figure.
 const POINTS: usize = 50;
 
 /// The smallest number of repetitions, independent of the budget, and the largest number. Each

@@ -11,7 +11,7 @@ use haul_model::trace::{History, Kind};
 use crate::drive::Folder;
 use crate::error::Error;
 
-/// Bytes of a step in the file.
+/// The size of a step in the file, in bytes.
 const STEP_BYTES: usize = 24;
 
 /// One step: the operation of a driver's thread on one block.

@@ -39,9 +39,9 @@ pub enum Test {
 pub struct Extent {
     /// The block's size and alignment.
     pub shape: Shape,
-    /// Rounds of a repetition, if the test has rounds.
+    /// The number of rounds per repetition, if the test has rounds.
     pub rounds: usize,
-    /// Blocks of a round, on each thread, if the test counts blocks.
+    /// The number of blocks per round and thread, if the test counts blocks.
     pub count: usize,
     /// The time of a pause, if the test has pauses, in ns.
     pub delay_ns: u64,
@@ -59,8 +59,8 @@ pub(super) struct Figure {
 /// The pause between two allocations in ByteDance's rte_malloc test, in ns.
 pub const SEED_DELAY_NS: u64 = 5000;
 
-/// The bytes that haul's heap keeps ready for future allocations in [`Test::Latency`]: 10 ms at a
-/// rate of 4 KiB per 5 us, in pages of 2 MiB.
+/// The number of bytes that haul's heap keeps ready for future allocations in [`Test::Latency`]:
+/// 10 ms at a rate of 4 KiB per 5 us, in pages of 2 MiB.
 const GROW_AHEAD_BYTES: usize = 8 << 20;
 
 /// The number of tasks in a round of [`Test::Regrow`].
@@ -154,7 +154,7 @@ impl Test {
         }
     }
 
-    /// The largest number of blocks that a thread holds at once.
+    /// The largest number of blocks that a thread holds at the same time.
     pub(super) fn blocks_max(self, extent: &Extent) -> usize {
         match self {
             Self::Growth | Self::Mixed => extent.rounds.saturating_mul(extent.count),
@@ -173,8 +173,8 @@ impl Test {
         extent.shape.size.max(extent.shape.align).saturating_mul(factor)
     }
 
-    /// The tasks of a driver in one repetition, one after the other. `iterations` is the number
-    /// of operations of [`Task::Repeat`].
+    /// The tasks of a driver in one repetition, in their order. `iterations` is the number of
+    /// operations of [`Task::Repeat`].
     pub(super) fn tasks(self, extent: &Extent, iterations: u64, seed: u64) -> Vec<Task> {
         let Extent { shape, rounds, count, delay_ns } = *extent;
         let grow = |shapes: &[Shape]| Task::Grow { count, shapes: shapes.to_vec() };

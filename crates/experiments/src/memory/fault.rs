@@ -19,7 +19,7 @@ use crate::outcome::{self, Metric, Template};
 /// Base pages and huge pages.
 const KINDS_OF_PAGES: u32 = 2;
 
-/// The largest memory that is mapped at once, in bytes.
+/// The largest memory that is mapped at the same time, in bytes.
 const MAPPED_MAX_BYTES: usize = 64 << 20;
 
 /// The first access to a new page.

@@ -7,7 +7,7 @@
 //! - [`profile`]: the NIC, driver, mode and link of a port;
 //! - [`watch`]: bursts, estimate and counters of a running program, one interval at a time;
 //! - [`records`]: from intervals to records;
-//! - [`sweep`]: one core that forwards a modelled NIC's packets, at one rate after the other.
+//! - [`sweep`]: one core that forwards a modelled NIC's packets, at each rate in turn.
 
 pub mod source;
 

@@ -311,7 +311,7 @@ fn doubts(interval: &PortInterval, seconds: f64) -> Vec<String> {
         && sent < wanted * (1.0 - TOLERANCE)
     {
         doubts.push(format!(
-            "the driver took {:.0}% of the packets to be sent; the others did not cross the link",
+            "the driver accepted {:.0}% of the packets to send; the others did not cross the link",
             sent / wanted * 100.0
         ));
     }

@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// Processes every item, `threads` at once, in their order. Passes each result to `done` on the
-/// calling thread as soon as the result is complete. No item begins after `stop` was set or
-/// `done` has returned false.
+/// Processes every item on `threads` concurrent threads. The items begin in their order. Passes
+/// each result to `done` on the calling thread as soon as the result is complete. No item begins
+/// after `stop` was set or `done` has returned false.
 pub fn each<I: Sync, R: Send>(
     items: &[I],
     threads: usize,

@@ -1,5 +1,5 @@
-//! One run of one program on one machine, as plain data. The same task takes the same cycles on
-//! any machine, however often it runs.
+//! One run of one program on one machine, as plain data. The same task needs the same number of
+//! cycles on any machine, however often it runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -42,18 +42,18 @@ pub struct Task {
     pub program: String,
     /// The arguments of a user's own program.
     pub arguments: Vec<u64>,
-    /// Packets that the peer sends.
+    /// The number of packets that the peer sends.
     pub packets: u64,
-    /// Bytes of each packet's payload.
+    /// The size of each packet's payload in bytes.
     pub payload_bytes: u64,
     /// The method of copying the payload.
     pub copying: Copying,
-    /// Iterations of a loop of two instructions that each packet takes in addition to the stack's
-    /// work.
+    /// The number of iterations, of a loop of two instructions, that the program runs per packet
+    /// in addition to the stack's work.
     pub work: u64,
-    /// Bytes of the user's buffer; 0: 64 KiB.
+    /// The size of the user's buffer in bytes; 0: 64 KiB.
     pub buffer_bytes: u64,
-    /// Packets that are received before time is counted.
+    /// The number of packets that are received before time is counted.
     pub warm_packets: u64,
     /// The number of instructions after which the program is stopped.
     pub instructions_max: u64,
@@ -66,7 +66,7 @@ pub struct Task {
 pub struct Simulated {
     /// The total number of cycles.
     pub cycles: u64,
-    /// Instructions committed.
+    /// The number of committed instructions.
     pub instructions: u64,
     /// Cycles per packet, not including the first packets; `None` if there are no packets.
     pub cycles_per_packet: Option<f64>,
@@ -280,7 +280,7 @@ impl std::fmt::Display for Task {
 
 /// The output of a program that failed, for the error: the end of the output, if it is long.
 fn written(output: &[u8]) -> String {
-    /// The bytes that are shown: a dozen lines.
+    /// The number of bytes that are shown: a dozen lines.
     const SHOWN_BYTES: usize = 1000;
     let cut = output.len().saturating_sub(SHOWN_BYTES);
     match output.is_empty() {

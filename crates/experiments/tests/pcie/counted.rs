@@ -8,17 +8,18 @@ use haul_model::pcie::{
     Transaction, Version, Workload, estimate,
 };
 
-/// Packets of each case: fewer if the code is not optimised. The number is a multiple of the
-/// numbers that devices write at once, so that no device holds packets at the end.
+/// The number of packets per case: fewer if the code is not optimised. The number is a multiple
+/// of the numbers of descriptors that devices write together, so that no device holds packets at
+/// the end.
 const PACKETS: u64 = if cfg!(debug_assertions) { 9_600 } else { 10_000_000 };
 /// The step between rates, in millions per second, from 1 to 16. The step is larger for a
 /// driver's option, which does not change the order of the batches, and if the code is not
 /// optimised.
 const STEP: usize = if cfg!(debug_assertions) { STEP_FAR } else { 1 };
 const STEP_FAR: usize = 5;
-/// Packets that a poll requests: as many as vector functions take at once.
+/// The number of packets that a poll requests: as many as vector functions accept per call.
 const BURST: usize = 32;
-/// Bytes of each packet.
+/// The size of each packet in bytes.
 const SIZE: u32 = 64;
 
 struct Case {

@@ -24,15 +24,15 @@ use crate::interface::{self, Mapping, Offload, State, get, set};
 use crate::pool::PACKET_BYTES_MAX;
 use haul_peer::descriptor::kept;
 
-/// Bytes of each ring.
+/// The size of each ring in bytes.
 const RING_BYTES: usize = 4 << 20;
-/// Fewest slots of a ring, even if its slots are long.
+/// The smallest number of slots of a ring, even if its slots are long.
 const SLOTS_MIN: usize = 256;
 /// The unit in which the kernel allocates slots: a multiple of every slot length.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Bytes of packets that may wait in the socket's queue, as the kernel counts them: about a hundred
-/// packets that are longer than a slot.
+/// The largest number of bytes of packets that may wait in the socket's queue, as the kernel
+/// counts them: about a hundred packets that are longer than a slot.
 const QUEUE_BYTES: usize = 32 << 20;
 
 /// In front of a received packet, the kernel stores its own header and the sender's address, each

@@ -12,7 +12,7 @@ const BYTES_MAX: u64 = 64 << 20;
 /// length; offset and length of the types; offset and length of the names. Offsets count from the
 /// end of the header.
 const MAGIC: u16 = 0xeb9f;
-/// Bytes of a type; some kinds have more bytes behind it.
+/// The size of a type in bytes; some kinds have more bytes behind it.
 const TYPE_BYTES: usize = 12;
 const FUNCTION: u32 = 12;
 

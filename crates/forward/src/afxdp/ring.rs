@@ -19,7 +19,7 @@ pub(super) struct Descriptor {
     pub(super) length: u32,
 }
 
-/// Bytes of an entry: an address alone, or a packet.
+/// The size of an entry in bytes: of an address alone, and of a packet.
 pub(super) const ADDRESS_BYTES: usize = 8;
 pub(super) const DESCRIPTOR_BYTES: usize = 16;
 

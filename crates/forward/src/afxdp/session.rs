@@ -15,11 +15,12 @@ use super::ring::{ADDRESS_BYTES, DESCRIPTOR_BYTES, Descriptor, Ring};
 use crate::interface::{self, Mapping, State};
 use haul_peer::descriptor::kept;
 
-/// Entries of each ring, and chunks of memory for each direction: enough for a millisecond at a
-/// million packets a second.
+/// The number of entries per ring, and of memory chunks per direction: enough for a millisecond
+/// at a million packets a second.
 const LENGTH: u32 = 1024;
 
-/// Bytes in front of a received packet that the kernel keeps for programs: `XDP_PACKET_HEADROOM`.
+/// The number of bytes in front of a received packet that the kernel keeps for programs:
+/// `XDP_PACKET_HEADROOM`.
 const FRONT_BYTES: usize = 256;
 /// The two lengths of a chunk that a kernel with pages of 4 KiB accepts.
 const CHUNK_BYTES: [usize; 2] = [2048, 4096];

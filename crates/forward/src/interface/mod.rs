@@ -31,10 +31,10 @@ use names::Names;
 pub(crate) use offload::{Cut, Offload};
 pub(crate) use option::{get, set};
 
-/// Nanoseconds between two checks of an interface.
+/// The time between two checks of an interface in nanoseconds.
 pub(crate) const CHECK_NS: u64 = 50_000_000;
 
-/// Bytes of an Ethernet header: shorter packets are not frames.
+/// The size of an Ethernet header in bytes: shorter packets are not frames.
 pub(crate) const FRAME_BYTES_MIN: usize = 14;
 /// A VLAN tag, which an interface's MTU does not include.
 const TAG_BYTES: usize = 4;

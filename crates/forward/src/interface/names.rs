@@ -19,7 +19,7 @@ const WHAT: u16 = 29;
 /// A filter: no statistics.
 const WITHOUT_COUNTS: u32 = 1 << 3;
 
-/// Bytes of a message's header, and of the header of a link behind it.
+/// The size of a message's header in bytes, and the size of the link's header that follows it.
 const HEADER_BYTES: usize = 16;
 const LINK_BYTES: usize = 16;
 

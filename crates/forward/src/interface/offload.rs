@@ -41,7 +41,7 @@ const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
 impl Offload {
-    /// Bytes of `struct virtio_net_hdr`.
+    /// The size of `struct virtio_net_hdr` in bytes.
     pub(crate) const BYTES: usize = 10;
 
     /// Parses the header, in this machine's byte order.
@@ -112,13 +112,13 @@ fn complete_sctp(packet: &mut [u8]) -> bool {
 pub(crate) struct Cut {
     network: usize,
     transport: usize,
-    /// Bytes of all headers.
+    /// The size of all headers in bytes.
     headers: usize,
     is_v6: bool,
     is_tcp: bool,
     has_checksum: bool,
     part_bytes: usize,
-    /// Bytes behind the headers, and how many of them were written.
+    /// The number of bytes behind the headers, and the number of these bytes that were written.
     payload: usize,
     given: usize,
     index: u16,

@@ -41,7 +41,7 @@ pub(crate) struct AreaAt {
     /// Offset of the area in its file.
     pub(crate) offset: u64,
     pub(crate) rings: u16,
-    /// Descriptors of the largest ring.
+    /// The number of descriptors in the largest ring.
     pub(crate) size: u16,
 }
 

@@ -22,12 +22,12 @@ use super::counters::{Counters, DropReason};
 use super::error::Error;
 use super::pool::{Burst, Packet, Pool, ROOM_BYTES};
 
-/// Bytes of an Ethernet header: shorter packets are not frames.
+/// The size of an Ethernet header in bytes: shorter packets are not frames.
 const FRAME_BYTES_MIN: usize = 14;
 /// The longest packet that a descriptor can describe.
 const FRAME_BYTES_MAX: usize = 65_535;
-/// Most packets that arrive in one call. If more are due, such as after a pause of the whole
-/// machine, the rest is dropped without simulation.
+/// The largest number of packets that arrive in one call. If more are due, such as after a pause
+/// of the whole machine, the rest is dropped without simulation.
 const CATCH_UP_MAX: u64 = 1 << 20;
 /// How long completions wait for further completions before the device's timer writes them.
 const TIMER_NS: u64 = 10_000;
@@ -37,7 +37,7 @@ const TIMER_NS: u64 = 10_000;
 pub struct NicSettings {
     /// The NIC, its driver, and its link.
     pub setup: Setup,
-    /// Bytes of each packet that arrives, without its check sequence.
+    /// The size in bytes of each packet that arrives, without its check sequence.
     pub size_bytes: u32,
     /// Packets a second; `None` for as many as each poll requests.
     pub rate: Option<f64>,

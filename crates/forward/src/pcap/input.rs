@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::pool::PACKET_BYTES_MAX;
 use haul_peer::descriptor::kept;
 
-/// Bytes of the file that one system call reads: smaller than the second-level cache, and many
-/// times as long as the longest packet with its header.
+/// The number of bytes that one system call reads from the file: smaller than the second-level
+/// cache, and many times as long as the longest packet with its header.
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// The next element of a capture.
@@ -40,7 +40,7 @@ pub(super) struct Input {
     /// The offset of the window's end in the file.
     at: u64,
     headers: Headers,
-    /// Bytes before the next header.
+    /// The number of bytes before the next header.
     skip: u64,
     /// The packet whose captured bytes begin at `start`.
     packet: Option<PacketHeader>,

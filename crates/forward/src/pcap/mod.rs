@@ -30,7 +30,7 @@ use input::{Element, Input};
 use output::Output;
 use timing::Timing;
 
-/// Bytes of an Ethernet header: shorter packets are not frames.
+/// The size of an Ethernet header in bytes: shorter packets are not frames.
 const FRAME_BYTES_MIN: usize = 14;
 
 /// The longest pause of a capture that is kept by default: longer ones occur in joined captures, or
@@ -77,7 +77,7 @@ pub struct Pcap {
     start_ns: Option<u64>,
     timing: Timing,
     came: u64,
-    /// Packets whose captured length exceeds their original length.
+    /// The number of packets whose captured length exceeds their original length.
     understated: u64,
     /// The link type of the first packet that was not Ethernet.
     foreign: Option<u32>,

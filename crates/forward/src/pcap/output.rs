@@ -15,7 +15,8 @@ use crate::error::Error;
 use haul_peer::descriptor::kept;
 use haul_peer::memory::file_bytes_max;
 
-/// Most captured bytes per packet, as both kinds of header announce it: more than any packet has.
+/// The largest number of captured bytes per packet, as both kinds of header announce it: more
+/// than any packet has.
 const KEPT_BYTES_MAX: u32 = 262_144;
 
 /// The option of an interface for its unit of time, `if_tsresol`, with the value for nanoseconds.
@@ -31,7 +32,7 @@ pub(super) struct Output {
     pending: Vec<u8>,
     /// When the packets of this burst were sent, in nanoseconds since 1970.
     time_ns: Option<u64>,
-    /// Bytes of complete packets in the file.
+    /// The number of bytes of complete packets in the file.
     bytes: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use super::Packet;
 
-/// Most packets of a burst.
+/// The largest number of packets per burst.
 pub const BURST_MAX: usize = 256;
 
 /// Default number of packets of a burst, as in DPDK's programs.

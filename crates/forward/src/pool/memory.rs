@@ -15,7 +15,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use haul_peer::error::Error as PeerError;
 use haul_peer::memory::{self, Sealed};
 
-/// Threads that can have a cache of the heap. Only one worker allocates blocks.
+/// The largest number of threads that can have a cache of the heap at the same time. Only one
+/// worker allocates blocks.
 const CACHES: u32 = 8;
 
 /// The memory. Its size is sealed, so that a process that receives the file cannot truncate it.
@@ -38,7 +39,7 @@ unsafe impl Send for Memory {}
 // SAFETY: threads that share it call the heap, which is `Sync`, and read fields that do not change.
 unsafe impl Sync for Memory {}
 
-/// The whole memory, which the heap reserves at once.
+/// The whole memory, which the heap reserves in one step.
 struct Whole {
     base: usize,
     bytes: usize,

@@ -23,10 +23,11 @@ pub(crate) use memory::Memory;
 
 pub use burst::{BURST_MAX, Burst};
 
-/// Bytes of a packet that fit into one buffer.
+/// The number of packet bytes that fit into one buffer.
 pub const ROOM_BYTES: usize = 2048;
 
-/// Bytes in front of a packet, for a header: as many as DPDK's RTE_PKTMBUF_HEADROOM.
+/// The number of bytes in front of a packet, for a header: as many as DPDK's
+/// RTE_PKTMBUF_HEADROOM.
 pub const HEADROOM_BYTES: usize = 128;
 
 /// Distance between two buffers. It is not a multiple of 4 KiB, so that the beginnings of packets
@@ -37,7 +38,7 @@ const STRIDE_BYTES: usize = HEADROOM_BYTES + ROOM_BYTES;
 /// two VLAN tags, and a reserve.
 pub const PACKET_BYTES_MAX: usize = 9216;
 
-/// Most buffers of a pool: 2 GiB of them.
+/// The largest number of buffers per pool: 2 GiB of buffers.
 const PACKETS_MAX: u32 = 1 << 20;
 
 /// No buffer.
@@ -66,11 +67,11 @@ pub struct Segment {
 struct Buffer {
     /// The next buffer of the chain, or [`NONE`].
     next: u32,
-    /// Bytes of the whole packet, in the first buffer of a chain.
+    /// The size of the whole packet in bytes; only in the first buffer of a chain.
     packet_bytes: u32,
     /// Where in the buffer the packet's bytes begin.
     offset: u16,
-    /// Bytes of the packet in this buffer.
+    /// The number of the packet's bytes in this buffer.
     length: u16,
     /// The packet's tag, in the first buffer of a chain.
     tag: u64,

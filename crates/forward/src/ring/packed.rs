@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::prefetch;
 use super::split::Descriptor;
 
-/// Largest ring, section 2.8.10.1.
+/// The largest ring: section 2.8.10.1.
 pub(crate) const SIZE_MAX: u32 = 32_768;
 
 /// VIRTQ_DESC_F_AVAIL and VIRTQ_DESC_F_USED, section 2.8.1.
@@ -31,7 +31,7 @@ pub(crate) fn area_bytes(size: u32) -> [u64; 3] {
 /// Alignment of each area.
 pub(crate) const AREA_ALIGNS: [usize; 3] = [16, 4, 4];
 
-/// Descriptors per cache line.
+/// The number of descriptors per cache line.
 pub(crate) const OF_LINE: usize = prefetch::LINE_BYTES / 16;
 
 /// A location in the ring.

@@ -1,6 +1,6 @@
 //! Prefetches of cache lines.
 
-/// Bytes of a cache line of x86-64 and of most other processors.
+/// The size of a cache line in bytes, on x86-64 and on most other processors.
 pub(crate) const LINE_BYTES: usize = 64;
 
 /// An address in each cache line of these bytes. The first address is the beginning of its line.

@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Largest ring, section 2.7.
+/// The largest ring: section 2.7.
 pub(crate) const SIZE_MAX: u32 = 32_768;
 
 /// VIRTQ_DESC_F_NEXT: the chain continues.
@@ -17,7 +17,7 @@ pub(crate) const INDIRECT: u16 = 4;
 /// VIRTQ_AVAIL_F_NO_INTERRUPT and VIRTQ_USED_F_NO_NOTIFY: the other side need not be called.
 pub(crate) const NO_CALL: u16 = 1;
 
-/// Bytes of a descriptor.
+/// The size of a descriptor in bytes.
 pub(crate) const DESCRIPTOR_BYTES: usize = 16;
 
 /// A descriptor, as read once.

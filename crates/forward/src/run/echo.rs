@@ -7,14 +7,14 @@ use crate::pool::{Packet, Pool};
 /// The EtherType follows both addresses, or a VLAN tag behind them.
 const KIND_AT: usize = 12;
 const TAG_BYTES: usize = 4;
-/// Bytes of an Ethernet header.
+/// The size of an Ethernet header in bytes.
 const ETHERNET_BYTES: usize = 14;
-/// Bytes of an ARP packet for IPv4 on Ethernet, of an IPv4 header without options, and of an ICMP
-/// header.
+/// The sizes in bytes of an ARP packet for IPv4 on Ethernet, of an IPv4 header without options,
+/// and of an ICMP header.
 const ARP_BYTES: usize = 28;
 const IP_BYTES: usize = 20;
 const ICMP_BYTES: usize = 8;
-/// Bytes of a frame that are inspected.
+/// The number of a frame's first bytes that are inspected.
 const HEAD_BYTES: usize = ETHERNET_BYTES + TAG_BYTES + ARP_BYTES;
 
 const _: () = assert!(ARP_BYTES == IP_BYTES + ICMP_BYTES);

@@ -49,7 +49,7 @@ pub enum Retry {
 pub struct Settings {
     /// The change that the worker makes to packets.
     pub mode: Mode,
-    /// Packets of a burst, 1 to 256.
+    /// The largest number of packets per burst, 1 to 256.
     pub burst: usize,
     /// The handling of packets for which a port has no room.
     pub retry: Retry,

@@ -23,7 +23,7 @@ pub enum Mode {
     Echo(Host),
 }
 
-/// Bytes of both Ethernet addresses.
+/// The size of both Ethernet addresses in bytes.
 const ADDRESSES_BYTES: usize = 12;
 
 impl Mode {

@@ -32,11 +32,11 @@ pub struct Snapshot {
     pub notes: Vec<(String, String)>,
     /// The transactions that crossed each modelled link, by the name of its port.
     pub crossed: Vec<(String, Counts)>,
-    /// Cycles of the time stamp counter in rounds that moved packets.
+    /// The cycles of the time stamp counter in rounds that moved packets.
     pub busy_cycles: u64,
-    /// Cycles in rounds that moved no packet.
+    /// The number of cycles in rounds that moved no packet.
     pub idle_cycles: u64,
-    /// Rounds that moved no packet in either direction.
+    /// The number of rounds that moved no packet in either direction.
     pub wasted_polls: u64,
     /// All rounds.
     pub polls: u64,

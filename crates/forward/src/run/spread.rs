@@ -21,11 +21,11 @@ const KEY: [u8; 40] = [
 /// The longest input: two addresses of IPv6, and two ports.
 const INPUT_BYTES_MAX: usize = 36;
 
-/// Bytes of a packet that are inspected: Ethernet, two tags, an IPv4 header with options or an IPv6
-/// header, and ports.
+/// The largest number of a packet's first bytes that are inspected: Ethernet, two tags, an IPv4
+/// header with options or an IPv6 header, and ports.
 const HEADER_BYTES_MAX: usize = 14 + 8 + 60 + 4;
 
-/// Entries of the table of queues.
+/// The number of entries in the table of queues.
 const ENTRIES: u32 = 128;
 
 const IPV4: u16 = 0x0800;

@@ -18,14 +18,15 @@ use crate::counters::DropReason;
 use crate::error::Error;
 use crate::pool::{Burst, Pool};
 
-/// Rounds between two reads of the clock: about 10 us of empty rounds.
+/// The number of rounds between two reads of the clock: about 10 us of empty rounds.
 const ROUNDS: u32 = 512;
 
-/// Nanoseconds between two services of the ports: 1 ms, a fraction of the time that a peer waits
-/// for an answer.
+/// The time between two services of the ports in nanoseconds: 1 ms, a fraction of the time that a
+/// peer waits for an answer.
 const SERVICE_NS: u64 = 1_000_000;
 
-/// Nanoseconds between two published copies of the counters. A copy needs about 10 us.
+/// The time between two published copies of the counters in nanoseconds. A copy needs about 10
+/// us.
 const PUBLISH_NS: u64 = 20_000_000;
 
 pub(super) struct Worker {

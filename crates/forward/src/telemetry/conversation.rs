@@ -73,8 +73,8 @@ impl Telemetry {
         call.end(deadline)
     }
 
-    /// Like [`connect_for`](Self::connect_for), but to all of `paths` at once. This takes no
-    /// longer than one connection.
+    /// Like [`connect_for`](Self::connect_for), but connects to all of `paths` concurrently. This
+    /// takes no longer than one connection.
     pub(super) fn connect_to_all(
         paths: Vec<PathBuf>,
         users: &Users,
@@ -171,11 +171,11 @@ impl Drop for Telemetry {
     }
 }
 
-/// Sockets that are open at once during a search.
+/// The largest number of sockets that are open at the same time during a search.
 const OPEN_MAX: usize = 256;
 
-/// How many of `count` sockets are open at once, and the resulting number of parts. At most half of
-/// the process's limit of descriptors is used.
+/// How many of `count` sockets are open at the same time, and the resulting number of parts. At
+/// most half of the process's limit of descriptors is used.
 fn parts_of(count: usize) -> (usize, u32) {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let some = usize::try_from(limit / 2).unwrap_or(OPEN_MAX).clamp(1, OPEN_MAX);

@@ -21,7 +21,8 @@ const ROOT: &str = "/var/run";
 /// haul's folder in a runtime folder.
 const OWN: &str = "haul";
 
-/// Most sockets per folder, and most sockets in all: no machine runs as many programs.
+/// The largest number of sockets per folder, and in all folders together: no machine runs as many
+/// programs.
 const SOCKETS_MAX: usize = 1024;
 
 /// Selects a program.
@@ -145,9 +146,9 @@ impl Telemetry {
     ///
     /// Searches the [`folders`] and the sockets on which processes listen, in any folder. A
     /// process is selected by its ID in this namespace, even if the process has another ID in its
-    /// own namespace. Skips sockets whose program has ended. All programs are asked at once, so
-    /// that silent ones cost one `deadline` in all. Skips programs of users other than this one
-    /// and root.
+    /// own namespace. Skips sockets whose program has ended. The client asks all programs
+    /// concurrently, so that all silent programs together cost one `deadline`. Skips programs of
+    /// users other than this one and root.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Several`], and the errors of [`connect`](Self::connect) if a

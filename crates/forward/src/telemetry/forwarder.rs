@@ -26,7 +26,8 @@ use crate::{Counters, Direction, DropReason, Snapshot};
 use haul_peer::socket;
 use haul_peer::users::Users;
 
-/// Most pairs of one answer, two entries each: more than the number of possible burst sizes.
+/// The largest number of pairs per answer, two entries each: more than the number of possible
+/// burst sizes.
 const PAIRS_MAX: usize = 512;
 
 /// The description of a port for clients.

@@ -2,8 +2,9 @@
 //!
 //! A service manager may give a program a runtime folder that no other program knows
 //! (`RUNTIME_DIRECTORY`), so no list of folders is complete. The kernel lists the sockets of each
-//! network namespace: `/proc/PID/net/unix`. Each path in these lists is as its process sees it. A
-//! process in another mount namespace is reached through `/proc/PID/root`.
+//! network namespace: `/proc/PID/net/unix`. Each path in these lists is valid in the mount
+//! namespace of its process. haul reaches a process in another mount namespace through
+//! `/proc/PID/root`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,18 +14,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Most processes that are examined: no machine runs as many.
+/// The largest number of processes that are examined: no machine runs as many.
 const PROCESSES_MAX: usize = 1 << 20;
 
 /// A socket on which a process listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Listening {
     inode: u64,
-    /// The path to which it was bound.
+    /// The path to which the socket was bound.
     path: PathBuf,
 }
 
-/// The paths of the sockets with a matching name on which this process listens, as seen from here.
+/// The paths through which the calling process reaches the sockets with a matching name on which
+/// `process` listens.
 ///
 /// # Errors
 /// The process does not exist, or only its user and root may see its sockets.

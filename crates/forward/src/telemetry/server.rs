@@ -20,7 +20,8 @@ use haul_peer::listening::{self, Bound};
 use haul_peer::socket::{self, Socket};
 use haul_peer::users::Users;
 
-/// Most clients at once, as in DPDK (MAX_CONNECTIONS).
+/// The largest number of clients that are connected at the same time, as in DPDK
+/// (MAX_CONNECTIONS).
 const CLIENTS_MAX: usize = 10;
 /// How long a client may be silent while another one waits: longer than `haul pcie watch` is silent
 /// by itself, 1 s, and shorter than it waits for a greeting, 2 s.

@@ -1,5 +1,5 @@
 //! A port that generates packets: numbered, timed, at a rate or as fast as it is polled. It
-//! inspects packets that return to it, as a sink does.
+//! inspects packets that return to it, like a sink.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,13 +49,13 @@ impl Default for Traffic {
     }
 }
 
-/// Most flows: each has a template for each size.
+/// The largest number of flows. Each flow has a template per size.
 const FLOWS_MAX: u32 = 4096;
 
 /// Highest first flow: each of 64 generators can have its own flows.
 const FLOW_FIRST_MAX: u32 = 64 * (FLOWS_MAX - 1);
 
-/// Most templates of all flows and sizes.
+/// The largest number of templates, for all flows and sizes together.
 const TEMPLATES_MAX: usize = 1 << 20;
 
 /// How well a generator kept its rate, readable from another thread.

@@ -12,13 +12,13 @@ const JUMP_MAX: u64 = 1 << 32;
 /// The packets of a stream that arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// Packets that arrived, each counted once.
+    /// The number of packets that arrived, each counted once.
     pub unique: u64,
     /// The highest number that arrived, plus one: at least this many packets were sent.
     pub expected: u64,
-    /// Packets that arrived after one with a higher number, without duplicates.
+    /// The number of packets that arrived after one with a higher number, without duplicates.
     pub reordered: u64,
-    /// Packets that arrived again.
+    /// The number of packets that arrived again.
     pub duplicates: u64,
 }
 

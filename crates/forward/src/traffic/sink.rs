@@ -64,7 +64,7 @@ impl Watch {
     }
 }
 
-/// Streams that are followed; a stamp with a higher number is foreign.
+/// The largest number of streams that are followed; a stamp with a higher number is foreign.
 const STREAMS_MAX: usize = 64;
 
 /// Follows streams.

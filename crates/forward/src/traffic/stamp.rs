@@ -1,9 +1,9 @@
 //! The payload of a generated packet: 18 bytes, so that it fits the shortest frame.
 
-/// Bytes in front of the payload: Ethernet 14, IPv4 20, UDP 8.
+/// The number of bytes in front of the payload: Ethernet 14, IPv4 20, UDP 8.
 pub(crate) const HEADERS_BYTES: usize = 42;
 
-/// Bytes of a stamp.
+/// The size of a stamp in bytes.
 pub(crate) const STAMP_BYTES: usize = 18;
 
 /// Shortest frame without its check sequence, IEEE 802.3: 64 B less 4.
@@ -20,7 +20,7 @@ pub(crate) struct Stamp {
     /// The queue of the generator that made the packet.
     pub(crate) stream: u8,
     pub(crate) sequence: u64,
-    /// Nanoseconds of the monotonic clock.
+    /// The time of the monotonic clock in nanoseconds.
     pub(crate) time_ns: u64,
 }
 

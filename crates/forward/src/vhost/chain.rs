@@ -21,16 +21,17 @@ pub(super) struct Piece {
 /// than this.
 const LENGTH_MAX: u32 = 1024;
 
-/// Descriptors after which a call starts no further chain: the remaining chains wait for the next
-/// call. Including the last packet, such a call needs about 0.1 ms; without a limit, a ring of
-/// 32,768 such chains needed 0.3 s. A burst of 32 packets may have 256 descriptors each.
+/// The number of followed descriptors after which a call starts no further chain: the remaining
+/// chains wait for the next call. Including the last packet, such a call needs about 0.1 ms;
+/// without a limit, a ring of 32,768 such chains needed 0.3 s. A burst of 32 packets may have 256
+/// descriptors each.
 const FOLLOWED_MAX: usize = 8192;
 
-/// Most descriptors per packet, over all of its chains: 256 chains, the limit of `enqueue`, of
-/// eight descriptors each.
+/// The largest number of descriptors per packet, over all of its chains: 256 chains, the limit of
+/// `enqueue`, of eight descriptors each.
 pub(super) const PACKET_DESCRIPTORS_MAX: usize = 2048;
 
-/// Most bytes per chain: 1 MiB, about a hundred times the longest packet.
+/// The largest number of bytes per chain: 1 MiB, about a hundred times the longest packet.
 const BYTES_MAX: usize = 1 << 20;
 
 /// A chain that was followed to its end.
@@ -187,7 +188,7 @@ fn at<L: Layout>(start: NonNull<u8>, index: u16) -> Descriptor {
     Descriptor { flags, ..descriptor }
 }
 
-/// Walks two lists of pieces at once, and calls `act` with each run of bytes that lies in one
+/// Walks two lists of pieces in parallel, and calls `act` with each run of bytes that lies in one
 /// piece of either list, until one list ends. Skips the first `skip` bytes of the first list.
 pub(super) fn zip(
     first: impl IntoIterator<Item = (NonNull<u8>, usize)>,

@@ -32,7 +32,7 @@ use crate::ring::split::WRITE;
 struct Tally {
     packets: usize,
     bytes: u64,
-    /// Packets of the burst that were consumed: sent or dropped.
+    /// The number of the burst's packets that were consumed: sent or dropped.
     consumed: usize,
 }
 
@@ -230,11 +230,11 @@ impl<L: Layout> Active<L> {
     }
 }
 
-/// Most chains of one packet: buffers of 64 B still hold the longest packet.
+/// The largest number of chains per packet: buffers of 64 B still hold the longest packet.
 const CHAINS_MAX: usize = 256;
 
-/// Bytes of a packet whose lines are prefetched before they are written. The processor's own
-/// prefetcher fetches the later lines.
+/// The number of a packet's bytes whose cache lines are prefetched before they are written. The
+/// processor's own prefetcher fetches the later lines.
 const FETCH_BYTES: usize = 128;
 
 /// How many packets ahead of the copy the lines are prefetched.

@@ -109,7 +109,7 @@ impl Area {
 pub(super) struct Region {
     area: Arc<Area>,
     words: NonNull<AtomicU64>,
-    /// Descriptors of the region.
+    /// The number of descriptors in the region.
     size: u16,
     is_packed: bool,
 }

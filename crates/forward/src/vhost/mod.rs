@@ -78,7 +78,7 @@ impl VhostSettings {
     }
 }
 
-/// Most queue pairs.
+/// The largest number of queue pairs.
 const QUEUES_MAX: u16 = 64;
 
 /// Features that are always offered.

@@ -28,7 +28,7 @@ pub(super) struct Active<L> {
     pub(super) is_mergeable: bool,
     pub(super) has_indirect: bool,
     pub(super) back_off: BackOff,
-    /// Descriptors that were followed in this call.
+    /// The number of descriptors that were followed in this call.
     pub(super) followed: usize,
 }
 
@@ -46,8 +46,8 @@ pub(super) struct Slot {
     /// Whether the front end is changing the ring: packets wait meanwhile, but no worker does.
     pub(super) is_changing: bool,
     pub(super) call: Option<Arc<OwnedFd>>,
-    /// Packets of the guest that the previous device had read but not published, and that were not
-    /// counted yet.
+    /// The number of the guest's packets that the previous device had read but not published, and
+    /// that were not counted yet.
     pub(super) lost: u64,
     /// A ring that is no longer used. Releasing its memory takes time, so the worker leaves that
     /// to the conversation.

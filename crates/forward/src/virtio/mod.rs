@@ -49,7 +49,7 @@ pub struct VirtioSettings {
     pub users: Users,
     /// Queue pairs, 1 to 8; the back end must have as many.
     pub queues: u16,
-    /// Descriptors of each ring: a power of two, 64 to 32,768.
+    /// The number of descriptors per ring: a power of two, 64 to 32,768.
     pub size: u16,
     /// Whether a packet may use several buffers.
     pub is_mergeable: bool,
@@ -77,7 +77,8 @@ impl VirtioSettings {
     }
 }
 
-/// Most queue pairs: each may have memory of its own, and DPDK's back end accepts 8 regions.
+/// The largest number of queue pairs: each may have memory of its own, and DPDK's back end
+/// accepts 8 regions.
 const QUEUES_MAX: u16 = 8;
 
 /// A queue pair of the device. Its rings lie in the memory of the pool that its first

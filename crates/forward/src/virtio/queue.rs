@@ -329,7 +329,7 @@ impl Queue {
     }
 }
 
-/// Free descriptors from which on buffers are made available.
+/// The smallest number of free descriptors for which buffers are made available.
 const FILL_MIN: usize = 32;
 
 /// The number of buffers of a packet, as the device reports it in the packet's header.

@@ -69,7 +69,7 @@ fn child_drops_worker_and_telemetry_and_parent_keeps_both() {
     let mut client = Telemetry::connect(&path, DEADLINE).unwrap();
     assert_eq!(client.ask("/ethdev/list").unwrap(), serde_json::json!([0]));
     let (running, server) = both.take().unwrap();
-    // A child that stays alive with its copies delays no call.
+    // A live child that still has inherited copies of both does not delay the parent's calls.
     let child = Child::start(|| std::thread::sleep(Duration::from_secs(60)));
     drop(server);
     assert!(!path.exists());

@@ -10,7 +10,7 @@ use haul_channel::{Account, Building, Channel, Error, Listener, Mechanism};
 use crate::child::{Child, alone};
 use crate::support::{BY_COPY, by, pattern};
 
-/// Bytes of a message: several chunks of the ring, and pieces of `double`.
+/// The size of a message in bytes: several chunks of the ring, and pieces of `double`.
 const SIZE: usize = 1_200_000;
 
 fn size(mechanism: Mechanism) -> usize {

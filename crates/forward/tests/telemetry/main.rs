@@ -207,7 +207,7 @@ fn find_selects_program_by_prefix_or_process() {
     ));
 }
 
-/// Silent programs are asked at once, and the client finds the program among them that answers.
+/// The client asks silent programs concurrently, and finds the program among them that answers.
 #[test]
 fn silent_programs_share_one_deadline() {
     const SILENT: usize = 40;
@@ -224,7 +224,7 @@ fn silent_programs_share_one_deadline() {
     let one = time(std::slice::from_ref(&root));
     all.extend((1..SILENT).map(silent));
     let many = time(std::slice::from_ref(&root));
-    // If the programs were asked one after the other, this would take 40 times as long.
+    // If the client asked the programs in sequence, this would take 40 times as long.
     assert!(many < one * 8, "{many:?} for {SILENT}, {one:?} for one");
     let path = root.join("speaks/dpdk_telemetry.v2");
     let served = program(&path, vec![GREETING.into()]);

@@ -38,7 +38,7 @@ pub(crate) const GUEST: u64 = 0x10_0000;
 pub(crate) const PROCESS: u64 = 0x7F00_0000_0000;
 pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
 
-/// Descriptors of each ring.
+/// The number of descriptors per ring.
 pub(crate) const SIZE: u16 = 64;
 
 /// Offsets of a ring's areas, and the distance between two rings.

@@ -20,13 +20,14 @@ use crate::victim::{FEATURES, LONG};
 
 const ROLE: &str = "HAUL_VHOST_TEST_BACK_END";
 
-/// Kills of each kind.
+/// The number of kills per kind.
 const KILLS: usize = 40;
 
-/// Most outstanding chains of the guest: fewer than the rings hold, so that they are never full.
+/// The largest number of the guest's outstanding chains: fewer than the rings hold, so that the
+/// rings are never full.
 const OUT_MAX: u64 = 48;
 
-/// Bytes of a packet with its header.
+/// The size of a packet with its header in bytes.
 const BYTES: usize = 12 + 60;
 
 /// Does nothing unless this process was started as a back end. A back end returns every packet.
@@ -147,7 +148,7 @@ impl Line {
 #[derive(Default)]
 struct Arrived {
     packets: u64,
-    /// Buffers that were returned empty.
+    /// The number of buffers that were returned empty.
     empty: u64,
     last: u64,
 }

@@ -16,7 +16,7 @@ use crate::killed::BackEnd;
 use crate::random::Random;
 use crate::victim::{FEATURES, LONG};
 
-/// Kills of each kind.
+/// The number of kills per kind.
 const KILLS: usize = 25;
 
 /// Offset of a ring's tables, one for each descriptor of the ring, and bytes of each table.
@@ -45,7 +45,7 @@ fn packet(number: u64, length: usize) -> Vec<u8> {
 /// An outstanding chain.
 struct Chain {
     id: u16,
-    /// Descriptors of the ring.
+    /// The number of descriptors in the ring.
     descriptors: u64,
     /// The beginning of its bytes, which are contiguous.
     at: u64,
@@ -184,7 +184,7 @@ struct Guest {
     packets: u64,
     last: u64,
     empty: u64,
-    /// Packets that arrived in several buffers.
+    /// The number of packets that arrived in several buffers.
     merged: u64,
 }
 

@@ -6,8 +6,8 @@
 //! apart; a few such spans are kept.
 //!
 //! A cache is frugal if the process has many threads, or if several threads share the cache. A
-//! frugal cache claims few slots at once, keeps no span for itself and claims no slices ahead, so
-//! that the threads share spans.
+//! frugal cache claims few slots per refill, keeps no span for itself and claims no slices ahead,
+//! so that the threads share spans.
 //!
 //! Counts of free slots, bitmaps, the current span and the cursor are hints. Only the slot words
 //! say which cache owns each slot. After a cache has claimed slots, it reads the span's word
@@ -43,26 +43,26 @@ const EMPTY_SLICES_KEPT: u32 = 4;
 /// slots, each refill would search a whole span for a handful of slots.
 const WORTH: u32 = 16;
 
-/// The fewest slots that a refill takes, if the span has that many. Without this minimum the
-/// largest classes, whose bins hold four slots, would need a refill for every second block. The
-/// first free gives back the slots beyond the bin's capacity.
+/// The smallest number of slots that a refill claims, if the span has that many. Without this
+/// minimum the largest classes, whose bins hold four slots, would need a refill for every second
+/// block. The first free gives back the slots beyond the bin's capacity.
 const REFILL_MIN: u32 = 16;
 
-/// Bytes of slots that a refill of a frugal cache takes, in at least [`FRUGAL_SLOTS_MIN`] slots.
-/// So each of many threads holds little memory that it did not request.
+/// The number of bytes by which a frugal cache is refilled, in at least [`FRUGAL_SLOTS_MIN`]
+/// slots. So each of many threads holds little memory that it did not request.
 const FRUGAL_BYTES: u32 = 16 << 10;
 
-/// The fewest slots that a refill of a frugal cache takes.
+/// The smallest number of slots that a refill of a frugal cache claims.
 const FRUGAL_SLOTS_MIN: u32 = 1;
 
-/// The most spans that a refill searches without success before it builds a new one. The refill
-/// corrects the free count of each searched span, so it reaches this limit only while a peer
-/// corrupts the counts.
+/// The largest number of spans that a refill searches without success before it builds a new one.
+/// The refill corrects the free count of each searched span, so it reaches this limit only while
+/// a peer corrupts the counts.
 const SPANS_TRIED: usize = 1000;
 
-/// Cache records whose pages the kernel maps before threads claim the records: one for the
-/// upkeep's thread at its first call, and two for threads that begin before its next call. 12 KiB
-/// each.
+/// The number of cache records whose pages the kernel maps before threads claim the records: one
+/// for the upkeep's thread at its first call, and two for threads that begin before its next
+/// call. 12 KiB each.
 const RECORDS_AHEAD: usize = 3;
 
 /// A cache with its memory and node.
@@ -187,7 +187,7 @@ impl<'a> Keeper<'a> {
         self.build(class, wanted)
     }
 
-    /// How many slots of `class` a refill takes.
+    /// The number of slots of `class` that a refill claims.
     fn wanted(&self, class: usize) -> u32 {
         let about = &TABLE[class];
         let half = about.bin_slots.div_ceil(2);
@@ -336,8 +336,8 @@ impl<'a> Keeper<'a> {
         let head = (offset / SLICE) & !(about.span_slices as usize - 1);
         let words = self.memory.tables.slots(about.shift);
         let Some(word) = words.get(offset >> about.shift) else { return };
-        // The slot word does not name this cache if two threads freed the block at once, or if a
-        // peer corrupted the word. The owner that the word names keeps the slot.
+        // The slot word does not name this cache if two threads freed the block concurrently, or
+        // if a peer corrupted the word. The owner that the word names keeps the slot.
         let (old, new) = (SlotWord::cached(self.id).0, SlotWord::FREE.0);
         if word.load(Relaxed) != old {
             return;

@@ -286,8 +286,8 @@ impl Keeper<'_> {
             || self.memory.searches.run(class, || self.fill_from_any(class, |_| true))
     }
 
-    /// Searches the spans of `class` for which `is_worth` holds for a free slot, and makes the
-    /// first span that has one the current span.
+    /// Searches for a free slot in the spans of `class` for which `is_worth` returns true, and
+    /// makes the first span with a free slot the current span.
     fn fill_from_any(&self, class: usize, is_worth: impl Fn(usize) -> bool) -> bool {
         let words = self.memory.tables.slices();
         let pages = self.memory.used_pages(self.node);

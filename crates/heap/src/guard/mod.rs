@@ -44,12 +44,12 @@ pub use kept::Action;
 use kept::Kept;
 use table::Mapped;
 
-/// The most handlers of the program that the guard replaces with its own.
+/// The largest number of handlers of the program that the guard replaces with its own.
 const LEVELS_MAX: usize = 16;
 
-/// The most missing pages of a mapping that are replaced one by one, so that its intact pages
-/// stay. If more pages are missing, the whole mapping is replaced, because a process has a
-/// limited number of mappings (`vm.max_map_count`, 65,530).
+/// The largest number of missing pages of a mapping that are replaced one by one, so that its
+/// intact pages stay. If more pages are missing, the whole mapping is replaced, because a process
+/// has a limited number of mappings (`vm.max_map_count`, 65,530).
 const PAGES_MAX: u32 = 256;
 
 /// The values of `si_code` for a fault, from sigaction(2): an address that does not exist, an
@@ -243,8 +243,8 @@ fn install_alone() -> Result<(), Errno> {
     Ok(())
 }
 
-/// The guard's handler of a level, with the flags and mask of the action to which it passes
-/// signals on.
+/// The guard's handler of a level. It has the flags and the mask of `action`, to which the
+/// handler passes signals on.
 fn ours(level: usize, action: Action) -> Action {
     let is_handler = action.handler != DEFAULT && action.handler != IGNORE;
     let flags = if is_handler { action.flags } else { flag::ONSTACK };

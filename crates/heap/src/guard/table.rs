@@ -6,8 +6,9 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// The most mappings that are guarded at once. A forwarder with 8 ports of 8 queues and 16
-/// regions per queue guards 1,024; a process with a thousand channels guards some 6,000.
+/// The largest number of mappings that are guarded at the same time. A forwarder with 8 ports of
+/// 8 queues and 16 regions per queue guards 1,024; a process with a thousand channels guards some
+/// 6,000.
 pub(super) const RANGES_MAX: usize = 16_384;
 
 /// A mapping: its start, its end, and the bytes of its pages. The end is 0 if the table entry is

@@ -18,8 +18,8 @@ use crate::region::external::External;
 use crate::region::{Region, Wanted};
 use crate::sync::AtomicU16;
 
-/// The most threads, in all processes that share a heap, that have a separate cache at the same
-/// time. A cache record takes 12 KiB of addresses; only used parts get memory.
+/// The largest number of threads, in all processes that share a heap, that have a separate cache
+/// at the same time. A cache record takes 12 KiB of addresses; only used parts get memory.
 const CACHES: u32 = 4096;
 
 /// Builds a heap: see [`Heap::builder`].
@@ -35,9 +35,9 @@ pub struct Builder {
 /// The targets of [`Heap::maintain`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upkeep {
-    /// Bytes of free pages that are kept ready.
+    /// The number of bytes of free pages that the heap keeps ready.
     pub(crate) ahead_bytes: u64,
-    /// Bytes for which the heap has memory from the start.
+    /// The number of bytes for which the heap has memory from the start.
     pub(crate) ready_bytes: u64,
     /// How long the memory of a free page is kept, in milliseconds; `None` keeps it forever.
     pub(crate) decay_ms: Option<u64>,
@@ -118,10 +118,11 @@ impl Heap {
 }
 
 impl Builder {
-    /// The most bytes of all blocks together, including their internal waste. Default: 64 GiB, or
-    /// four times the machine's memory if that is less. The builder reserves addresses for the
-    /// whole limit, but no memory. If there are not enough addresses (RLIMIT_AS), or if a shared
-    /// heap's file may not be so long (RLIMIT_FSIZE), the limit is halved, down to 8 MiB.
+    /// The largest number of bytes of all blocks together, including their internal waste.
+    /// Default: 64 GiB, or four times the machine's memory if that is less. The builder reserves
+    /// addresses for the whole limit, but no memory. If there are not enough addresses
+    /// (RLIMIT_AS), or if a shared heap's file may not be so long (RLIMIT_FSIZE), the limit is
+    /// halved, down to 8 MiB.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.wanted.limit = Some(bytes);
         self
@@ -179,10 +180,10 @@ impl Builder {
         self
     }
 
-    /// The most caches, in all processes together. A thread needs one cache for each node on
-    /// which it uses the heap. Default: 4,096. At most 31,743. Threads beyond this number share
-    /// common caches, which are slower. A heap whose limit was halved, because there were not
-    /// enough addresses, has fewer caches.
+    /// The largest number of caches, in all processes together. A thread needs one cache for each
+    /// node on which it uses the heap. Default: 4,096. At most 31,743. Threads beyond this number
+    /// share common caches, which are slower. A heap whose limit was halved, because there were
+    /// not enough addresses, has fewer caches.
     pub fn caches(mut self, caches: u32) -> Self {
         self.wanted.caches = caches;
         self

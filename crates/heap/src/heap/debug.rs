@@ -33,10 +33,10 @@ const DEAD: u8 = 0x5A;
 /// The byte that fills the fence between the caller's bytes and the trailer.
 const FENCE: u8 = 0xFE;
 
-/// Bytes at the end of a block: the requested size and the cookie.
+/// The number of bytes at the end of a block: the requested size and the cookie.
 const TRAILER: usize = 16;
 
-/// The most blocks in quarantine.
+/// The largest number of blocks in quarantine.
 const QUARANTINE: usize = 256;
 
 /// An odd number without a pattern (the golden ratio in 64 bits), so that every bit of address and

@@ -13,7 +13,7 @@ use crate::protocol::word::{CacheId, Slice, SliceWord, Slot, SlotWord};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) address: usize,
-    /// Bytes from the start of the heap's data.
+    /// The offset in bytes from the start of the heap's data.
     pub(crate) offset: usize,
     /// The number of bytes that the block can hold.
     pub(crate) bytes: usize,

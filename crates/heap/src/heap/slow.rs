@@ -415,8 +415,8 @@ impl Heap {
     }
 
     /// Reports a bin entry whose slot does not belong to the bin, because two threads freed a
-    /// block at once or a peer corrupted the metadata. The entry is dropped, and the owner that
-    /// the slot word names keeps the slot.
+    /// block concurrently or a peer corrupted the metadata. The entry is dropped, and the owner
+    /// that the slot word names keeps the slot.
     fn report_entry(&self, offset: usize, class: usize, found: Slot) {
         let fault = match found {
             Slot::Free => Fault::Scribbled,

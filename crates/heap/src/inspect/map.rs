@@ -51,20 +51,20 @@ pub enum SliceView {
     Busy,
     /// Part of a span. The counts include the slots that start in this slice.
     Span {
-        /// Bytes of a slot.
+        /// The size of a slot in bytes.
         class_bytes: usize,
-        /// Slots that are live.
+        /// The number of slots that are live.
         live: u32,
-        /// Slots that threads hold in their caches.
+        /// The number of slots that threads hold in their caches.
         cached: u32,
-        /// Slots that are free.
+        /// The number of slots that are free.
         free: u32,
         /// The tag that most of the live slots have.
         tag: Tag,
     },
     /// Part of a large block.
     Large {
-        /// Bytes of the block in its first slice; 0 in the others.
+        /// In the first slice of a block, the size of the block in bytes; 0 in the other slices.
         bytes: usize,
         /// The block's tag in its first slice; [`Tag::NONE`] in the others.
         tag: Tag,

@@ -13,9 +13,9 @@ use crate::sync::Ordering::Acquire;
 /// A number of blocks, and the bytes that these blocks occupy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
@@ -34,12 +34,13 @@ pub struct Stats {
     pub live: Count,
     /// Free blocks that threads hold in their caches.
     pub cached: Count,
-    /// Bytes of pages that have memory.
+    /// The number of bytes of pages that have memory.
     pub ready_bytes: u64,
-    /// Bytes that no cached or live block occupies, in pages with memory: free slots and slices.
+    /// The number of bytes that no cached or live block occupies, in pages with memory: free
+    /// slots and slices.
     pub free_bytes: u64,
-    /// Bytes of the longest run of free slices with memory: the size of the largest block that
-    /// needs no memory from the kernel.
+    /// The size in bytes of the longest run of free slices with memory: the size of the largest
+    /// block that needs no memory from the kernel.
     pub longest_free_bytes: u64,
     /// The largest number of bytes that the node or heap can have.
     pub limit_bytes: u64,

@@ -13,7 +13,7 @@ use crate::request::Tag;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
-/// The most bytes of a tag's name; longer names are truncated.
+/// The longest name of a tag, in bytes; longer names are truncated.
 pub const TAG_NAME_MAX: usize = TAG_BYTES - 1;
 
 /// The first byte of a name that is being written.
@@ -39,7 +39,7 @@ impl TagName {
         Self(bytes)
     }
 
-    /// The name; empty if the tag has none.
+    /// The name; empty if the tag has no name.
     pub fn as_str(&self) -> &str {
         let length = usize::from(self.0[0]).min(TAG_NAME_MAX);
         // Another process may have written bytes that are not a name.
@@ -90,7 +90,7 @@ impl Heap {
     /// ```
     pub fn tag(&self, name: &str) -> Tag {
         let name = TagName::new(name);
-        // The claim on a name contains this process's slot, so the process must have one.
+        // The claim on a name contains this process's slot, so the process must have a slot.
         if name.as_str().is_empty() || self.ensure_joined().is_err() {
             return Tag::NONE;
         }
@@ -101,7 +101,7 @@ impl Heap {
         number.map_or(Tag::NONE, Tag)
     }
 
-    /// The name of a tag; empty if the tag has none.
+    /// The name of a tag; empty if the tag has no name.
     pub fn tag_name(&self, tag: Tag) -> TagName {
         let words = &self.memory.tables.tags()[tag.0 as usize];
         let first = words[0].load(Acquire);

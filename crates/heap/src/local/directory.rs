@@ -72,11 +72,11 @@ impl Entry {
     }
 }
 
-/// Bytes of a directory's row.
+/// The size of a directory's row in bytes.
 const ROW_BYTES: usize = THREADS_MAX * size_of::<Entry>();
 
 /// A table of caches, with a column for each thread number. Row 0 is for the node on which the
-/// thread runs; each node has one of the other rows. The [`Common`] caches of each node follow
+/// thread runs; each of the other rows is for one node. The [`Common`] caches of each node follow
 /// the rows. The table is private to the process, and empty in a child of fork. Before the rows
 /// is space for other data that every call reads. A child gets a copy of that data.
 pub(crate) struct Directory {
@@ -84,8 +84,8 @@ pub(crate) struct Directory {
     rows: usize,
 }
 
-/// Bytes before the entries. It is the largest page size of a kernel (aarch64), because the
-/// kernel wipes whole pages in a child. Unused bytes need addresses, but no memory.
+/// The number of bytes before the entries: the largest page size of any kernel (aarch64), because
+/// the kernel wipes whole pages in a child. Unused bytes need addresses, but no memory.
 pub(crate) const FRONT_BYTES: usize = 64 << 10;
 
 // SAFETY: the mapping belongs to the process; its entries are atomic.

@@ -40,7 +40,8 @@ use crate::sys::{
 
 pub(crate) use directory::{Directory, Entry, FRONT_BYTES};
 
-/// The most threads per process, plus one: the number 0 means that a thread has not registered.
+/// The largest number of threads per process, plus one: the number 0 means that a thread has not
+/// registered.
 pub(crate) const THREADS_MAX: usize = 4096;
 
 /// How many numbers a thread that registers checks for an ended thread. Each check is a system
@@ -55,8 +56,9 @@ const MORE_CHECKS: usize = 8;
 /// How many numbers are checked for an ended thread if no number is free.
 const LAST_CHECKS: usize = 64;
 
-/// Calls that a thread without a number or cache makes before it requests a number and a cache
-/// again. Each request costs at most [`LAST_CHECKS`] system calls and a check of every number.
+/// The number of calls that a thread without a number or cache makes before it requests a number
+/// and a cache again. Each request costs at most [`LAST_CHECKS`] system calls and a check of
+/// every number.
 const CALLS_BETWEEN: u32 = 1024;
 
 /// The least number of threads with caches that are not frugal. These are the threads with the
@@ -64,8 +66,8 @@ const CALLS_BETWEEN: u32 = 1024;
 /// process has many threads.
 const FULL_CACHES_MIN: usize = 64;
 
-/// Threads per CPU with caches that are not frugal, if these are more than [`FULL_CACHES_MIN`] in
-/// total. Even fewer threads run at once.
+/// The number of threads per CPU with caches that are not frugal, if the total is then larger
+/// than [`FULL_CACHES_MIN`]. Even fewer threads run at the same time.
 const FULL_CACHES_PER_CPU: usize = 4;
 
 /// If upkeep checks for ended threads, a thread that registers does not check, as long as this
@@ -102,7 +104,7 @@ static NEXT_CHECK: AtomicU64 = AtomicU64::new(1);
 /// 1 if [`reclaim_numbers`] was called since the last thread registered.
 static HAS_UPKEEP_RUN: AtomicU32 = AtomicU32::new(0);
 
-/// This thread's number in this process; 0 if it has none yet.
+/// This thread's number in this process; 0 if the thread has no number yet.
 pub(crate) fn number() -> usize {
     entry_offset() / size_of::<Entry>()
 }
@@ -311,8 +313,8 @@ fn with_start(entry: &AtomicU64, process: u32) -> u64 {
     entry.compare_exchange(old, new, AcqRel, Acquire).map_or_else(|now| now, |_| new)
 }
 
-/// Bits of a start time in a packed word: the bits beside the 22 bits of a TID (`PID_MAX_LIMIT`).
-/// They suffice for a thousand years of ticks.
+/// The number of bits of a start time in a packed word, which also holds the 22 bits of a TID
+/// (`PID_MAX_LIMIT`). They suffice for a thousand years of ticks.
 const START_BITS: u32 = 42;
 
 /// The start time that is recorded for a thread that had ended when its start time was read. No

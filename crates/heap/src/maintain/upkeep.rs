@@ -19,21 +19,21 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed},
 };
 
-/// Index, in a node's additional hints, of the tick at which empty spans were last taken apart.
+/// The index, in a node's additional hints, of a time: the tick at which empty spans were last
+/// taken apart.
 const DROPPED: usize = 0;
 
-/// Index, in a node's additional hints, of a bit set: the shifts for which the kernel has mapped
-/// slot words ahead.
+/// The index, in a node's additional hints, of a bit set: the shifts for which the kernel has
+/// mapped slot words ahead.
 const TOUCHED: usize = 1;
 
-/// Index, in a node's additional hints, of a copy of the count of pages that the pool has
-/// refused, made when these pages were last retried. The current count is in
-/// [`crate::memory::REFUSED`].
+/// The index, in a node's additional hints, of a copy of the counter at
+/// [`crate::memory::REFUSED`]. The copy was made when the refused pages were last retried.
 const RETRIED: usize = 4;
 
-/// Slot words per shift that the kernel maps for the pages after a page: 32 KiB, enough for 64
-/// MiB in blocks of 4 KiB. A hypervisor can need 8 ms for the memory of one page. In that time, a
-/// program's allocations reach the fourth page after it.
+/// The number of slot words per shift that the kernel maps for the pages after a page: 32 KiB,
+/// enough for 64 MiB in blocks of 4 KiB. A hypervisor can need 8 ms for the memory of one page.
+/// In that time, a program's allocations reach the fourth page after it.
 const WORDS_AHEAD: usize = 1 << 14;
 
 /// How many counts of free slots are in the smallest page that a kernel maps.

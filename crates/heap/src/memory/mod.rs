@@ -8,7 +8,7 @@
 //! From the bottom up:
 //!
 //! - `resident`: gives back the memory of free slices;
-//! - `whole`: claims all slices of a page without memory at once;
+//! - `whole`: claims all slices of a page without memory in one step;
 //! - `run`: finds slices for a large block;
 //! - `open`: puts a node's pages into the bitmaps;
 //! - `reserve`: gets memory for the metadata of a heap in a file.
@@ -41,8 +41,8 @@ pub(crate) use run::RunRequest;
 /// How many polls a thread waits for another thread that holds a slice for a moment.
 const PATIENCE: usize = 1000;
 
-/// Index, in a node's additional hints, of the number of pages for which the pool refused memory
-/// to any process.
+/// The index, in a node's additional hints, of a counter: the number of pages for which the pool
+/// refused memory to any process.
 pub(crate) const REFUSED: usize = 3;
 
 /// The mappings of a heap and the tables in them.
@@ -60,8 +60,9 @@ pub(crate) struct Memory {
     pub(crate) crowd: Crowd,
 }
 
-/// The most pauses while another thread makes a page ready. Each is a tenth of a millisecond, all
-/// together a tenth of a second. Getting the memory of one page needed 8 ms under a hypervisor.
+/// The largest number of pauses while another thread makes a page ready. Each is a tenth of a
+/// millisecond, all together a tenth of a second. Getting the memory of one page needed 8 ms
+/// under a hypervisor.
 const PAUSES: usize = 1000;
 
 /// If other threads are getting memory for this many pages with the requested run, a thread waits
@@ -70,9 +71,9 @@ const PAUSES: usize = 1000;
 /// meanwhile.
 const BUSY_MAX: usize = 4;
 
-/// Polls after which the waiting thread checks whether another thread still works on the page.
-/// The wait ends after two consecutive checks without such a thread. Each poll yields the
-/// processor, which can take long.
+/// The number of polls after which the waiting thread checks whether another thread still works
+/// on the page. The wait ends after two consecutive checks without such a thread. Each poll
+/// yields the processor, which can take long.
 const POLLS_PER_CHECK: usize = 32;
 
 /// A wait for another thread's work.
@@ -253,8 +254,8 @@ impl Memory {
         self.pages_of(node).len()
     }
 
-    /// Claims a run of `count` slices in the lowest open page that has one. Returns
-    /// [`Miss::Busy`] if a page may have such a run in a moment.
+    /// Claims a run of `count` slices in the lowest open page with such a run. Returns
+    /// [`Miss::Busy`] if a page may soon have such a run.
     fn take_in_open_page(
         &self,
         node: usize,

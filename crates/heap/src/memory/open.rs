@@ -15,9 +15,9 @@ use crate::region::backing::Backing;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
-/// The most pages that are put into the bitmaps at once if fewer were requested: half of the bits
-/// of a word. When pages were put into the bitmaps one at a time, growth in blocks of 128 KiB
-/// needed 97 ns per block.
+/// The largest number of pages that are put into the bitmaps together if fewer were requested:
+/// half of the bits of a word. When pages were put into the bitmaps one at a time, growth in
+/// blocks of 128 KiB needed 97 ns per block.
 const PAGES_OPENED_MAX: usize = 32;
 
 /// For this many pages after the opened ones, the kernel maps metadata in advance. One page of 4
@@ -26,12 +26,12 @@ const PAGES_OPENED_MAX: usize = 32;
 const PAGES_PREPARED_MIN: usize = 16;
 const PAGES_PREPARED_MAX: usize = 96;
 
-/// Page words per page of metadata, in the smallest page size of a kernel. The kernel maps the
-/// next page of page words together with the slice words for the same data pages.
+/// The number of page words per page of metadata, in the smallest page size of a kernel. The
+/// kernel maps the next page of page words together with the slice words for the same data pages.
 const PAGE_WORDS: usize = 4096 / size_of::<PageWord>();
 
-/// Index, in a node's additional hints, of the number of pages for which the kernel has mapped
-/// metadata in advance.
+/// The index, in a node's additional hints, of a counter: the number of pages for which the
+/// kernel has mapped metadata in advance.
 const PREPARED: usize = 2;
 
 impl Memory {
@@ -59,8 +59,8 @@ impl Memory {
             step!("page.open.after_frontier");
             let opened = pages.start + first..pages.start + first + count;
             // The bits are set before the free slices are recorded, because every thread that
-            // finds no bit opens pages itself. (1,000 threads that began at once opened 490 pages
-            // of 2 MiB.) No thread used these pages before. If a thread has used a page
+            // finds no bit opens pages itself. (1,000 threads that began at the same time opened
+            // 490 pages of 2 MiB.) No thread used these pages before. If a thread has used a page
             // meanwhile, a thread that follows the bit detects this.
             (0..ORDERS).for_each(|order| self.order(order).set_all(opened.clone()));
             self.note_opened(node, opened);

@@ -21,9 +21,9 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::{self, machine};
 use crate::tables::CacheRecord;
 
-/// Slot words that the kernel maps at once if slot words for a span have no memory: two pages,
-/// for 256 KiB in blocks of 64 B or 16 MiB in blocks of 4 KiB. More would make one allocation
-/// wait longer, some 2.5 us per page.
+/// The number of slot words that the kernel maps in one call if slot words for a span have no
+/// memory: two pages, for 256 KiB in blocks of 64 B or 16 MiB in blocks of 4 KiB. More would make
+/// one allocation wait longer, some 2.5 us per page.
 const WORDS_AHEAD: usize = 2 * RESERVE / size_of::<AtomicU16>();
 
 const _: () = assert!(CLASSES <= u64::BITS as usize);

@@ -21,7 +21,7 @@ use crate::protocol::word::{CacheId, PIECES, PageWord, Slice};
 use crate::region::backing::Backing;
 use crate::sync::Ordering::{Acquire, Relaxed};
 
-/// Bytes of a piece.
+/// The size of a piece in bytes.
 const PIECE: usize = SLICE / PIECES as usize;
 
 /// One in this many pieces in use may be idle: 2%.
@@ -146,7 +146,7 @@ impl Memory {
         }
     }
 
-    /// Allocates memory in the file for all slices that may have none.
+    /// Allocates memory in the file for all slices that may have no memory.
     fn allocate(&self, run: &Range<usize>) -> bool {
         let slices = self.tables.slices();
         let lacks = |index: &usize| {

@@ -13,8 +13,8 @@ use crate::protocol::step::step;
 use crate::protocol::word::{CacheId, PageWord};
 use crate::sync::Ordering::Acquire;
 
-/// The most pages that one search reads without success because their runs are long enough but
-/// not aligned. Reading the words for a page needs some 20 ns.
+/// The largest number of pages that one search reads without success because their runs are long
+/// enough but not aligned. Reading the words for a page needs some 20 ns.
 const TRIES: usize = 16;
 
 /// A request for `count` slices at a multiple of `align`, a power of two, for a block of `bytes`.

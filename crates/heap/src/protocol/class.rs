@@ -3,59 +3,61 @@
 
 use super::word::SliceWord;
 
-/// Bytes of a slice: the unit of spans.
+/// The size of a slice in bytes. A slice is the unit of spans.
 pub(crate) const SLICE: usize = 64 << 10;
 
-/// Bytes of the smallest block, and the step between the smallest classes. It is one cache line,
-/// so that two blocks never share a cache line.
+/// The size of the smallest block in bytes, and the step between the smallest classes. It is one
+/// cache line, so that two blocks never share a cache line.
 pub(crate) const QUANTUM: usize = 64;
 
-/// Bytes of the largest block that is a slot of a span. A larger block is a run of slices.
+/// The size in bytes of the largest block that is a slot of a span. A larger block is a run of
+/// slices.
 pub(crate) const SLOT_SIZE_MAX: usize = 256 << 10;
 
 /// The number of classes: 64, 128, 192 and 256 bytes, then four classes in each of ten doublings.
 pub(crate) const CLASSES: usize = 44;
 
-/// The fewest slots of a span, if its length allows this. With fewer slots, building a span costs
-/// too much per slot.
+/// The smallest number of slots per span, if the span's length allows this. With fewer slots,
+/// building a span costs too much per slot.
 const SPAN_SLOTS_MIN: usize = 8;
 
-/// Slot words per cache line. A span has at least this many slot words, unless it would be too
-/// long. With fewer, two threads with adjacent spans store to the same cache line. (An allocation
-/// of 4 KiB and its free on two threads then needed 8 ns instead of 4.)
+/// The number of slot words per cache line. A span has at least this many slot words, unless it
+/// would be too long. With fewer, two threads with adjacent spans store to the same cache line.
+/// (An allocation of 4 KiB and its free on two threads then needed 8 ns instead of 4.)
 const LINE_WORDS: usize = QUANTUM / size_of::<u16>();
 
-/// The most slices of a span that is lengthened to have [`LINE_WORDS`] slot words.
+/// The largest number of slices in a span that is lengthened to have [`LINE_WORDS`] slot words.
 const APART_SLICES_MAX: usize = 4;
 
-/// The most slices of a span: one page.
+/// The largest number of slices in a span: one page.
 const SPAN_SLICES_MAX: usize = 32;
 
-/// The most bytes of one class that a thread's bin keeps after a free. This limits the memory
-/// that an idle thread holds. (For a class above 16 KiB, a thread that only allocates can hold
-/// more: up to a refill of 16 slots.)
+/// The largest number of bytes of one class that a thread's bin keeps after a free. This limits
+/// the memory that an idle thread holds. (For a class above 16 KiB, a thread that only allocates
+/// can hold more: up to a refill of 16 slots.)
 const BIN_BYTES_MAX: usize = 256 << 10;
 
-/// The most slots of a bin: together with its count, they fill four cache lines.
+/// The largest number of slots in a bin: together with the bin's count, they fill four cache
+/// lines.
 pub(crate) const BIN_SLOTS_MAX: usize = 63;
 
-/// The fewest slots of a full bin, for any slot size. With fewer slots, every second call would
-/// access the span.
+/// The smallest number of slots in a full bin, for any slot size. With fewer slots, every second
+/// call would access the span.
 const BIN_SLOTS_MIN: usize = 4;
 
 /// The parameters of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
-    /// Bytes of a slot.
+    /// The size of a slot in bytes.
     pub(crate) size: u32,
-    /// Slices of a span, a power of two up to 32.
+    /// The number of slices per span, a power of two up to 32.
     pub(crate) span_slices: u32,
-    /// Slots of a span.
+    /// The number of slots per span.
     pub(crate) span_slots: u32,
     /// The number of zero bits below the lowest set bit of `size`. It selects the array that
     /// contains the slot words.
     pub(crate) shift: u32,
-    /// The most slots of a thread's bin.
+    /// The largest number of slots in a thread's bin.
     pub(crate) bin_slots: u32,
 }
 

@@ -10,7 +10,7 @@ use crate::sync::{
     overwrite,
 };
 
-/// Bytes per page, in the smallest page size of a kernel. With larger pages, some writes are
+/// The smallest page size of any kernel, in bytes. With larger pages, some writes are
 /// superfluous.
 const WORDS_PAGE: usize = 4096;
 

@@ -33,15 +33,15 @@ mod scan;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Reaped {
-    /// Processes that were found dead.
+    /// The number of processes that were found dead.
     pub processes: u32,
-    /// Caches of the dead processes.
+    /// The number of caches of the dead processes.
     pub caches: u32,
-    /// Blocks that the dead processes held in caches or were allocating.
+    /// The number of blocks that the dead processes held in caches or were allocating.
     pub cached: u64,
     /// Live blocks of the dead processes that were freed.
     pub blocks: u64,
-    /// Bytes of the live blocks that were freed.
+    /// The number of bytes of the live blocks that were freed.
     pub bytes: u64,
     /// Live blocks that an heir inherited.
     pub inherited: u64,
@@ -245,9 +245,9 @@ impl Heap {
         }
     }
 
-    /// Claims a cache for reaping, because neither the dead processes nor this thread have one.
-    /// The cache is freed together with the dead processes' caches. A process that was killed
-    /// right after it joined had no cache; it could own only inherited blocks.
+    /// Claims a cache for reaping, because neither the dead processes nor this thread have a
+    /// cache. The cache is freed together with the dead processes' caches. A process that was
+    /// killed right after it joined had no cache; it could own only inherited blocks.
     fn claim_keeper(&self, me: u8, caches: &mut Caches) -> Option<Keeper<'_>> {
         let id = cache::claim_common(&self.memory, me)
             .or_else(|_| cache::claim_spare(&self.memory, me))
@@ -259,7 +259,7 @@ impl Heap {
     }
 
     /// A cache for reaping: a cache of the dead processes, which the reaper owns now; else this
-    /// thread's cache, if it has one.
+    /// thread's cache; `None` if this thread has no cache either.
     fn reaping_keeper(&self, caches: &Caches) -> Option<Keeper<'_>> {
         let own = || {
             let entry = self.directory.entry(1, local::number());

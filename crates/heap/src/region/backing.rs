@@ -144,7 +144,7 @@ pub struct PagesReport {
     pub asked: Pages,
     /// The kind of memory that the next pages get.
     pub backing: Backing,
-    /// Pages of 2 MiB that may come from the pool: the first pages of each node.
+    /// The number of pages of 2 MiB that may come from the pool: the first pages of each node.
     pub from_pool: u32,
     /// How often the pool refused a page.
     pub refused: u64,

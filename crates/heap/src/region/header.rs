@@ -20,7 +20,7 @@ const READY: u64 = 0x0079_6461_6572_u64;
 /// The header is being written.
 const WRITING: u64 = 1;
 
-/// Words of the header.
+/// The number of words in the header.
 const WORDS: usize = 16;
 
 const _: () = assert!(WORDS * size_of::<u64>() <= NAMESPACES_AT);
@@ -67,7 +67,7 @@ pub(crate) struct Header {
     pub(crate) data_offset: u64,
     /// The address of the data in every process, for [`HeaderKind::External`].
     pub(crate) external_base: u64,
-    /// Bytes of the external range that the heap may use.
+    /// The number of bytes of the external range that the heap may use.
     pub(crate) external_bytes: u64,
     /// The second file of a shared heap with pages from a pool.
     pub(crate) pool: Option<PoolFile>,
@@ -79,7 +79,7 @@ pub(crate) struct Header {
 pub(crate) struct PoolFile {
     /// The page size of the pool.
     pub(crate) size: HugeSize,
-    /// Pages of 2 MiB per node. They fill whole pages of the pool.
+    /// The number of pages of 2 MiB per node. They fill whole pages of the pool.
     pub(crate) pages: u32,
     /// The identity of the file: see [`crate::sys::file::Facts::identity`].
     pub(crate) identity: [u64; 2],

@@ -40,11 +40,12 @@ use opened::Opened;
 /// The requested properties of a heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// The most bytes of data; `None` derives it from the machine's memory.
+    /// The largest number of bytes of data; `None` derives it from the machine's memory.
     pub(crate) limit: Option<u64>,
-    /// NUMA nodes that the heap distinguishes; `None` means all nodes of the machine.
+    /// The number of NUMA nodes that the heap distinguishes; `None` means all nodes of the
+    /// machine.
     pub(crate) nodes: Option<u32>,
-    /// Threads that can have a cache at once, in all processes.
+    /// The largest number of threads that can have a cache at the same time, in all processes.
     pub(crate) caches: u32,
     /// The kind of pages.
     pub(crate) pages: Pages,
@@ -90,7 +91,8 @@ enum Kind {
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// Bytes before `start` that belong to the mapping and are never accessed: one page or 0.
+    /// The number of bytes before `start` that belong to the mapping and are never accessed: one
+    /// page or 0.
     front_bytes: usize,
 }
 

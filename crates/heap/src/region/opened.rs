@@ -19,9 +19,9 @@ use crate::sys::{self, Errno};
 pub(super) struct Opened {
     data: usize,
     node_stride_pages: usize,
-    /// Pages of each node that come from the pool.
+    /// The number of each node's pages that come from the pool.
     pool_pages: usize,
-    /// How many pages of 2 MiB are opened at once: the number in a page of the pool, a power of
+    /// How many pages of 2 MiB are opened together: the number in a page of the pool, a power of
     /// two.
     step: usize,
     /// For each node and part (index 1 is the pool's part), the number of open pages. The open

@@ -34,10 +34,11 @@ const FOLDER: &[u8] = b"/dev/hugepages/haul-heap.";
 /// separate `/dev/shm` each, could not use the same names.
 const FIRST_FOLDER: &CStr = c"/dev/shm";
 
-/// The most bytes of a file system's number: its decimal digits, and the point before it.
+/// The longest text of a file system's number, in bytes: its decimal digits, and the point before
+/// it.
 const DEVICE_BYTES: usize = 21;
 
-/// Bytes of a path.
+/// The size of a path in bytes.
 const PATH_BYTES: usize = FOLDER.len() + NAME_BYTES_MAX + DEVICE_BYTES + 1;
 
 /// How a process gets the second file of a heap.

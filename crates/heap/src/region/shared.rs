@@ -25,7 +25,7 @@ pub const NAMES_FOLDER: &str = "/dev/shm";
 /// The prefix of the file name of a heap that is shared by name; the heap's name follows.
 pub const NAMES_PREFIX: &str = "haul-heap.";
 
-/// Bytes of a path.
+/// The size of a path in bytes.
 const PATH_BYTES: usize = NAMES_FOLDER.len() + 1 + NAMES_PREFIX.len() + NAME_BYTES_MAX + 1;
 
 /// One part in this many of a page's size must stay free in the file system. This is the metadata

@@ -7,12 +7,12 @@ use super::huge::HugeSize;
 use super::limit::{self, Resource};
 use super::{file, raw};
 
-/// The most bytes that are read from a file with one line: node lists, pool counts, settings in
-/// brackets.
+/// The largest number of bytes that are read from a file with one line: node lists, pool counts,
+/// settings in brackets.
 const LINE_BYTES: usize = 256;
 
-/// The most NUMA nodes that the heap distinguishes. The heap does not place memory on higher
-/// nodes.
+/// The largest number of NUMA nodes that the heap distinguishes. The heap does not place memory
+/// on higher nodes.
 pub(crate) const NODES_MAX: usize = 8;
 
 const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
@@ -20,9 +20,9 @@ const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
 /// The pool of one size of huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pool {
-    /// Pages in the pool, in use or free.
+    /// The number of pages in the pool, in use or free.
     pub(crate) pages: u64,
-    /// Pages that are neither in use nor reserved.
+    /// The number of pages that are neither in use nor reserved.
     pub(crate) free: u64,
 }
 
@@ -181,8 +181,8 @@ pub(crate) fn own_node() -> u32 {
 /// The physical address of a byte of this process; `None` if the page is not present or the kernel
 /// does not report it. Three system calls.
 pub(crate) fn physical_address(address: usize) -> Option<u64> {
-    /// Bytes per entry. There is one entry per page of the address space: the kernel's
-    /// `Documentation/admin-guide/mm/pagemap.rst`.
+    /// The size of an entry in bytes. There is one entry per page of the address space: the
+    /// kernel's `Documentation/admin-guide/mm/pagemap.rst`.
     const ENTRY: usize = 8;
     /// Bit 63: the page is present.
     const PRESENT: u64 = 1 << 63;

@@ -196,7 +196,7 @@ pub(crate) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
     unsafe { raw::guard(address, bytes) }
 }
 
-/// Restores the access that [`guard`] removed. Has no effect if `guard` had none.
+/// Restores the access that [`guard`] removed. Has no effect if `guard` had no effect.
 pub(crate) fn unguard(address: usize, bytes: usize) -> Result<(), Errno> {
     raw::unguard(address, bytes)
 }

@@ -10,7 +10,7 @@ use super::Errno;
 /// larger alignment.
 const ALIGN_MAX: usize = 1 << 29;
 
-/// Like `memory::reserve`, but the range is readable and writable at once.
+/// Like `memory::reserve`, but the range is readable and writable from the start.
 pub(super) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     let alignment = alignment.min(ALIGN_MAX);
     let layout = Layout::from_size_align(bytes, alignment).map_err(|_| Errno::NOMEM)?;

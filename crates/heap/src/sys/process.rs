@@ -17,15 +17,16 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::{Errno, file, raw};
 
-/// Bytes read from `/proc/PID/stat`: its longest form has 52 fields of at most 20 digits, and a
-/// name of at most 64 bytes (proc_pid_stat(5)).
+/// The number of bytes read from `/proc/PID/stat`: its longest form has 52 fields of at most 20
+/// digits, and a name of at most 64 bytes (proc_pid_stat(5)).
 const STAT_BYTES: usize = 1280;
 
-/// Bytes read from `/proc/self/status`: some 1,500 if the process is in a few groups. The groups
-/// come before the fields that are read.
+/// The number of bytes read from `/proc/self/status`: some 1,500 if the process is in a few
+/// groups. The groups come before the fields that are read.
 const STATUS_BYTES: usize = 4096;
 
-/// Bytes of a path below `/proc`: "/proc/4294967295/task/4294967295/stat" and its end.
+/// The size in bytes of the longest path below `/proc`: "/proc/4294967295/task/4294967295/stat"
+/// and its end.
 const PATH_BYTES: usize = 40;
 
 /// A process or a thread, distinguished from a later process or thread with the same number.

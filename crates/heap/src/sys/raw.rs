@@ -87,7 +87,7 @@ pub(super) struct KernelAction {
 
 const _: () = assert!(size_of::<KernelAction>() == 32);
 
-/// Bytes of a signal mask (`sizeof(sigset_t)` in the kernel's `asm/signal.h`).
+/// The size of a signal mask in bytes (`sizeof(sigset_t)` in the kernel's `asm/signal.h`).
 const MASK_BYTES: usize = 8;
 
 /// `SIG_UNBLOCK` of the kernel's `include/uapi/asm-generic/signal-defs.h`.
@@ -229,7 +229,7 @@ pub(super) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
     check(result).map(drop)
 }
 
-/// Restores the access that [`guard`] removed. Has no effect if `guard` had none.
+/// Restores the access that [`guard`] removed. Has no effect if `guard` had no effect.
 pub(super) fn unguard(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: adding access breaks no user.
     let result = unsafe { call(number::MADVISE, [address, bytes, MADV_GUARD_REMOVE, 0, 0, 0]) };

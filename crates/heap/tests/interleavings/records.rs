@@ -130,7 +130,7 @@ fn one_reaper_takes_over_from_a_dead_reaper() {
     });
 }
 
-/// Two threads of one process find the same dead process. If both reaped at once, both could
+/// Two threads of one process find the same dead process. If both reaped concurrently, both could
 /// process the record, because "reaping, by me" names only their process.
 #[test]
 fn one_thread_of_a_process_reaps_at_a_time() {

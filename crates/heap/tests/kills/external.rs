@@ -7,7 +7,7 @@ use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Request};
 
 use crate::victim::{self, End, shared_words};
 
-/// Pages of the range.
+/// The number of pages in the range.
 const RANGE_PAGES: usize = 8;
 
 /// The size of a block: half a page.

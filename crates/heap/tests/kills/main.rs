@@ -10,7 +10,7 @@
 //! - `labels`: the labels in the sources, and how often the work passes each label;
 //! - `recovery`: how long reaping takes;
 //! - `external`: deaths of a process that is giving external memory back;
-//! - `slots`: deaths while all process slots are in use, and two attachments that reap at once.
+//! - `slots`: deaths while all process slots are in use, and concurrent reaps by two attachments.
 
 mod external;
 mod labels;
@@ -31,8 +31,8 @@ use support::random::Random;
 use victim::End;
 use work::{PAGES, work};
 
-/// Attempts after which a new heap is used, so that events that happen only once in a heap's life
-/// happen often.
+/// The number of attempts after which a new heap is used, so that events that happen only once in
+/// a heap's life happen often.
 const HEAP_LIFE: u64 = 64;
 
 fn heap() -> Heap {

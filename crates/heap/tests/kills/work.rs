@@ -7,10 +7,11 @@ use haul_heap::{Heap, Request};
 
 use crate::support::random::Random;
 
-/// Pages of the heap.
+/// The number of pages in the heap.
 pub(crate) const PAGES: u64 = 16;
 
-/// The most blocks held: they are on the stack, because a victim must not call malloc.
+/// The largest number of blocks held. Their addresses are on the stack, because a victim must not
+/// call malloc.
 const BLOCKS: usize = 700;
 
 /// Allocates, frees, resizes, reaps and maintains at random; `seed` determines the sequence. Ends

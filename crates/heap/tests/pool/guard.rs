@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a page of the pool.
+/// The size in bytes of a page of the pool.
 pub(crate) const PAGE: usize = 2 << 20;
 
 /// How many pages a test puts into the pool.
@@ -84,7 +84,7 @@ impl Pool {
 
 /// How many pages of the pool are free.
 pub(crate) fn pool_free() -> Option<usize> {
-    // The two numbers are read one after the other, and pages may be reserved in between.
+    // The two numbers are read in sequence, and pages may be reserved in between.
     Some(Pool::number("free_hugepages")?.saturating_sub(Pool::number("resv_hugepages")?))
 }
 

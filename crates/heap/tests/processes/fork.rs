@@ -124,11 +124,11 @@ enum Forker {
     Passing,
 }
 
-/// Generations of forks: each uses [`THREADS`] numbers. Together they would need twice as many
-/// numbers as exist.
+/// The number of generations of forks. Each generation uses [`THREADS`] numbers. Together they
+/// would need twice as many numbers as exist.
 const GENERATIONS: u8 = 200;
 
-/// How many threads of each generation use the heap at once.
+/// How many threads of each generation use the heap concurrently.
 const THREADS: usize = 41;
 
 #[test]
@@ -183,8 +183,8 @@ fn can_use(heap: &Heap) -> bool {
     heap.alloc(Request::new(64)).is_ok_and(|block| unsafe { heap.free(block) }.is_ok())
 }
 
-/// More processes than there are slots attach one after the other. No test code reaps; the heap
-/// itself reaps when all slots are in use.
+/// More processes than there are slots attach in sequence. No test code reaps; the heap itself
+/// reaps when all slots are in use.
 #[test]
 fn slots_of_dead_processes_are_reused() {
     let heap = builder().shared_fd().unwrap();
@@ -219,7 +219,7 @@ fn slots_of_dead_processes_without_a_cache_are_reused() {
     assert_whole(&heap);
 }
 
-/// Bytes of the stack for a thread that only waits.
+/// The size in bytes of the stack for a thread that only waits.
 const STACK: usize = 64 << 10;
 
 /// The second thread of a process whose first thread ended: it waits for the end of the pipe that

@@ -7,7 +7,7 @@
 //! - `namespaces`: child processes that cannot see each other;
 //! - `scribble`: a peer that overwrites the heap;
 //! - `starve`: a file system that other programs fill;
-//! - `soak`: all these conditions at once, with threads and deaths.
+//! - `soak`: all these conditions together, with threads and deaths.
 
 mod cut;
 mod fork;

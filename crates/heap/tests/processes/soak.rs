@@ -23,10 +23,10 @@ use crate::{MIB, finish, start};
 const PROCESSES: usize = 4;
 const THREADS: usize = 4;
 
-/// The most blocks in one thread's mailbox.
+/// The largest number of blocks in a thread's mailbox.
 const MAILBOX: usize = 32;
 
-/// The most blocks that a thread holds at once.
+/// The largest number of blocks that a thread holds at the same time.
 const HELD: usize = 40;
 
 /// How long the processes work between two checks.
@@ -38,7 +38,7 @@ const MAILED: u64 = 1 << 40;
 /// The holder number for a block that is not filled yet, or that is about to be freed.
 const NO_HOLDER: u64 = 0;
 
-/// Bytes of the head of a block: its holder, and its size and mark.
+/// The size in bytes of a block's head: the block's holder, size and mark.
 const HEAD: usize = 16;
 
 /// The state that all processes share, in a block of the heap.

@@ -11,10 +11,10 @@ use haul_heap::{AllocError, Heap, Node, Request};
 /// The path of the other program's file.
 const FILLER: &str = "/dev/shm/filler";
 
-/// Bytes per page of the file system.
+/// The page size of the file system in bytes.
 const PAGE: u64 = 4096;
 
-/// The most pages that stay free: more than one request can need.
+/// The largest number of pages that stay free: more than one request can need.
 const PAGES_LEFT_MAX: u64 = 24;
 
 /// Fills the file system except for some pages, and repeats this with different numbers of pages.

@@ -23,10 +23,10 @@ const STEAL_SHARE_MAX: f64 = 0.01;
 const CPU: &str = "sys/devices/system/cpu";
 
 impl Sys {
-    /// Reports the conditions that disturb a measurement, those that do not, and those that are
-    /// unknown: load, steal time, frequency governor, turbo, and threads that share a core.
-    /// Watches the processors for the duration `watch`, because in a VM that has run for months,
-    /// the sums since its start do not show the present load.
+    /// Reports which conditions disturb a measurement, which do not, and which are unknown: load,
+    /// steal time, frequency governor, turbo, and threads that share a core. Watches the
+    /// processors for the duration `watch`, because in a VM that has run for months, the sums
+    /// since its start do not show the present load.
     #[must_use]
     pub fn disturbances(&self, watch: Duration) -> Vec<Offer> {
         let begin = self.steal_and_total_seconds();

@@ -10,7 +10,7 @@ pub struct Memory {
     /// Memory that this process can use without swapping, limited to what its control group
     /// allows.
     pub available_bytes: u64,
-    /// The control group's limit, if it has one.
+    /// The control group's limit; `None` if the group has no limit.
     pub limit_bytes: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ pub struct HugePages {
 pub struct Pool {
     /// Size of a page in bytes.
     pub page_bytes: u64,
-    /// Pages in the pool.
+    /// The number of pages in the pool.
     pub total: u64,
     /// Unused pages.
     pub free: u64,

@@ -286,9 +286,10 @@ impl Settings {
     /// because an unprivileged user gets only 64 B.
     fn read(config: &[u8]) -> Result<Self, PcieUnread> {
         const EXPRESS: u8 = 0x10;
-        /// Bytes of the header, which every user may read.
+        /// The size in bytes of the header, which every user may read.
         const HEADER_BYTES: usize = 64;
-        /// The most capabilities for which there is room. The limit also ends a cyclic list.
+        /// The largest number of capabilities for which there is room. The limit also ends a
+        /// cyclic list.
         const CAPABILITIES_MAX: usize = 48;
         if config.len() < HEADER_BYTES {
             return Err(PcieUnread::NoFile);

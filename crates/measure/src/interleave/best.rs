@@ -17,7 +17,7 @@
 
 use crate::statistics::{self, Interval};
 
-/// Resamples of the bootstrap.
+/// The number of resamples in the bootstrap.
 const RESAMPLES: usize = 2000;
 
 /// The least number of rounds that can be split into halves.

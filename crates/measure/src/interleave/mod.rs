@@ -85,7 +85,8 @@ pub struct Sampling {
     /// A sample's iterations are a multiple of this: of the operations of a whole list, for
     /// example.
     pub iterations_multiple: u64,
-    /// The most iterations of a sample, for operations that consume something such as memory.
+    /// The largest number of iterations per sample, for operations that consume something such as
+    /// memory.
     pub iterations_max: u64,
     /// Ends the run early when every ratio's interval is this narrow (half of its width, as a share
     /// of the ratio).
@@ -185,9 +186,9 @@ struct Run<'a> {
     started: Instant,
 }
 
-/// Measures the subjects against `subjects[baseline]`, interleaved. Takes the sampling's budget,
-/// or the time of `rounds_min` rounds if that is longer, on `sampling.threads` threads, including
-/// the calling thread.
+/// Measures the subjects, interleaved, and compares each with `subjects[baseline]`. The run lasts
+/// as long as the sampling's budget, or as `rounds_min` rounds if these need more time. Each
+/// subject runs on `sampling.threads` threads, including the calling thread.
 ///
 /// # Errors
 /// The sampling has no subject, thread or round; a subject panics; a sample remains too short for

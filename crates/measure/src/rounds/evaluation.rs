@@ -11,7 +11,8 @@ pub(crate) const ROUNDS_FOR_AN_INTERVAL: usize = 9;
 /// If there are fewer undisturbed rounds than this, the disturbed rounds are not left out.
 const ROUNDS_WORTH_KEEPING: usize = 5;
 
-/// Resamples of the bootstrap: for the figures, and for the check whether a run can end.
+/// The number of resamples in the bootstrap: for the figures, and for the check whether a run can
+/// end.
 const RESAMPLES: usize = 2000;
 const RESAMPLES_FOR_A_CHECK: usize = 200;
 
@@ -40,7 +41,7 @@ pub struct Evaluation {
     pub floor: Option<f64>,
     /// The number of rounds in the figures.
     pub rounds: usize,
-    /// Rounds left out because another process ran in them.
+    /// The number of rounds left out because another process ran in them.
     pub rounds_discarded: usize,
     /// The disturbance by other processes, if it must be reported.
     pub disturbance: Option<Disturbance>,

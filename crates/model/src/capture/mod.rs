@@ -1,4 +1,4 @@
-//! The headers of a packet capture, pcap and pcapng, read one after the other.
+//! The headers of a packet capture, pcap and pcapng, read in sequence.
 //!
 //! [`Headers`] does not read a file. It returns the number of bytes of the next header, accepts
 //! these bytes, and returns the number of bytes between this header and the next. The caller
@@ -83,9 +83,9 @@ pub struct PacketHeader {
     /// The link type, a LINKTYPE of tcpdump's list; [`ETHERNET`] if the packet begins with an
     /// Ethernet header.
     pub link: u32,
-    /// The time of the capture, in nanoseconds since the file's epoch; `None` if the file has none.
-    /// A time that does not fit, more than 292 years from the epoch, is replaced by the nearest
-    /// time that does.
+    /// The time of the capture, in nanoseconds since the file's epoch; `None` if the file
+    /// contains no time. A time that does not fit, more than 292 years from the epoch, is
+    /// replaced by the nearest time that does.
     pub time_ns: Option<i64>,
     /// The number of bytes before the next header, including the packet's bytes.
     pub skip: u64,

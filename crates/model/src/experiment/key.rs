@@ -1,10 +1,11 @@
-//! Keys of [`Record::parameters`](crate::Record::parameters). A key ends in its unit if it has one.
+//! Keys of [`Record::parameters`](crate::Record::parameters). A key of a value with a unit ends
+//! in the unit.
 
 // Keys of all parts of haul.
 
 /// The size of a copy, a block, a message or a buffer.
 pub const SIZE_BYTES: &str = "size_bytes";
-/// The number of threads that run at once.
+/// The number of threads that run concurrently.
 pub const THREADS: &str = "threads";
 /// The program that was recorded, replayed or simulated.
 pub const PROGRAM: &str = "program";
@@ -328,7 +329,8 @@ pub const BINDS: &str = "binds";
 pub const INTERFACES: &str = "interfaces";
 /// The changes that are worthwhile.
 pub const FINDINGS: &str = "findings";
-/// The change that an advice proposes; in a comparison, faster, slower, stayed or cannot tell.
+/// The change that an advice proposes; in a comparison, `faster`, `slower`, `stayed` or `cannot
+/// tell`.
 pub const CHANGE: &str = "change";
 /// How to make the change.
 pub const HOW: &str = "how";

@@ -66,7 +66,7 @@ pub const FORWARD_LOOPBACK: &str = "forward.loopback";
 pub const FORWARD_PVP: &str = "forward.pvp";
 /// Packets from a guest to a switch and back.
 pub const FORWARD_RETURN: &str = "forward.return";
-/// A flow with packets of many sizes, one after the other.
+/// A flow with packets of many sizes, measured in sequence.
 pub const FORWARD_SWEEP: &str = "forward.sweep";
 
 /// The bandwidth of memory for reads, writes and copies.

@@ -18,9 +18,10 @@ use super::workload::{Packets, Traffic};
 const REGISTER_BYTES: u32 = 4;
 /// The size of each descriptor in bytes. Source: `tx_desc_sz` and similar constants.
 const DESCRIPTOR_BYTES: u32 = 16;
-/// The number of transmit descriptors that the Niantic reads at once. Source: `d_tx_batch`.
+/// The number of transmit descriptors that the Niantic reads with one request. Source:
+/// `d_tx_batch`.
 const TX_FETCH: u32 = 40;
-/// The number of transmit descriptors that the Niantic writes back at once. Source:
+/// The number of transmit descriptors that the Niantic writes back with one write. Source:
 /// `d_tx_batch_wb`.
 const TX_WRITE_BACK: u32 = 8;
 /// The number of packets for each write of the receive tail. Source: `h_fl_batch`.

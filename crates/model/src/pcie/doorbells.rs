@@ -97,14 +97,15 @@ impl Doorbells<'_> {
         polls * batches.mean_of_polls()
     }
 
-    /// Like `packets_until`, for a driver that returns descriptors in multiples of four and keeps
-    /// up to three. It is the long-run mean over the number that remains.
+    /// Like `packets_until`, for a driver that returns descriptors only in multiples of four. The
+    /// driver keeps the remaining descriptors, up to three, for the next run. Returns the mean
+    /// over many runs.
     fn packets_of_fours(&self, batches: &Histogram, held: u32) -> f64 {
         let steps = steps(batches, self.rx_descriptors);
         let runs: Vec<(f64, [f64; 4])> = (0..4).map(|stay| run(&steps, stay, held)).collect();
         let mut share = [1.0, 0.0, 0.0, 0.0];
-        // Each iteration takes half a step, which converges to the same distribution and does not
-        // oscillate in a cycle.
+        // Each iteration computes the mean of the current and the next distribution. These means
+        // converge to the same distribution as the runs, but do not oscillate.
         for _ in 0..1000 {
             let mut next = share.map(|of| of / 2.0);
             for (of, (_, ends)) in share.iter().zip(&runs) {

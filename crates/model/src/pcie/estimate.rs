@@ -207,7 +207,7 @@ impl Estimate<'_> {
         terms.push(per_packet("tx packet", Direction::InboundRead, rate, packet));
     }
 
-    /// The fewest reads that fetch this many bytes of descriptors.
+    /// The smallest number of reads that fetch this many bytes of descriptors.
     fn fetched(&self, bytes: u64, descriptor_bytes: u32) -> Mean {
         let most = u64::from(self.nic.tx_fetch.descriptors * descriptor_bytes);
         let full = self.read(most as u32).times((bytes / most) as f64);

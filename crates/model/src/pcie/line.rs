@@ -9,8 +9,8 @@ use super::workload::{FCS_BYTES, Packets};
 
 /// The shortest frame in bytes. Shorter frames are padded to it. Source: IEEE 802.3.
 const FRAME_BYTES_MIN: u32 = 64;
-/// The bytes on the line per frame, in addition to the frame itself: preamble, start and gap.
-/// Source: IEEE 802.3.
+/// The number of bytes on the line per frame, in addition to the frame itself: preamble, start
+/// and gap. Source: IEEE 802.3.
 const BESIDE_BYTES: u32 = 20;
 /// The fastest line, in Gb/s. Source: IEEE 802.3df.
 const GIGABITS_MAX: u32 = 800;

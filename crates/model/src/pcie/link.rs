@@ -10,12 +10,13 @@ use std::str::FromStr;
 use super::error::PcieError;
 use super::number::whole;
 
-/// The bytes of a memory write's header and framing: 8 for framing, sequence number and LCRC, and a
-/// header of 16. Source: `TLP_MWr_Hdr_Szs`.
+/// The size of a memory write's header and framing in bytes: 8 for framing, sequence number and
+/// LCRC, and a header of 16. Source: `TLP_MWr_Hdr_Szs`.
 pub(super) const WRITE_HEADER_BYTES: u64 = 24;
-/// The bytes of a memory read's request. Source: `TLP_MRd_Hdr_Szs`.
+/// The size of a memory read's request in bytes. Source: `TLP_MRd_Hdr_Szs`.
 pub(super) const REQUEST_HEADER_BYTES: u64 = 24;
-/// The bytes of a completion's header and framing. Its header has 12. Source: `TLP_CplD_Hdr_Szs`.
+/// The size of a completion's header and framing in bytes. The header has 12. Source:
+/// `TLP_CplD_Hdr_Szs`.
 pub(super) const COMPLETION_HEADER_BYTES: u64 = 20;
 /// The bytes of an acknowledgement or a flow-control update with its framing. Source: `Ack_Size`,
 /// `FC_Size`.
@@ -31,8 +32,8 @@ const PAGE_BYTES: u64 = 4096;
 /// A packet's payload consists of whole double words. Source: its length field, which public
 /// designs of endpoints quote as the "length of data payload in DW".
 const WORD_BYTES: u64 = 4;
-/// The bytes that the formula for a packet's acknowledgement time adds for the packet's header.
-/// Source: derived; with this number, the formula gives every entry of `Ack_Limits`.
+/// The number of bytes that the formula for a packet's acknowledgement time adds for the packet's
+/// header. Source: derived; with this number, the formula gives every entry of `Ack_Limits`.
 const ACK_HEADER_BYTES: u64 = 28;
 
 const WIDTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -292,7 +293,7 @@ fn cut(offset: u32, bytes: u32, chunk: u64, header_bytes: u64) -> Overhead {
     while at < end {
         let page_end = (at / PAGE_BYTES + 1) * PAGE_BYTES;
         let piece = page_end.min(end) - at;
-        // All whole pages are counted at once, so that any size needs few steps.
+        // All whole pages are counted in one step, so that any size needs few steps.
         if at.is_multiple_of(PAGE_BYTES) && end - at >= PAGE_BYTES {
             let pages = (end - at) / PAGE_BYTES;
             packets += pages * (PAGE_BYTES / chunk);

@@ -80,7 +80,7 @@ pub struct Record {
     pub experiment: String,
     /// The measured implementation: `haul`, `libc`, `avx2`.
     pub subject: String,
-    /// The conditions. A key ends in its unit if it has one: `size_bytes`.
+    /// The conditions. A key of a value with a unit ends in the unit: `size_bytes`.
     pub parameters: BTreeMap<String, serde_json::Value>,
     /// The quantity: `time`, `throughput`, `faults`.
     pub metric: String,

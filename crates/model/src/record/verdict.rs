@@ -21,7 +21,7 @@ pub enum Verdict {
     CannotTell,
 }
 
-/// The remedy for a run that cannot tell.
+/// The remedy for a run that does not show whether there is a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settle {
     /// The interval is wide: measure more rounds, restarts or runs.
@@ -48,8 +48,9 @@ impl Verdict {
 
     /// Decides. There is a difference if all of `differs` lies on one side of 1, and the ratio is
     /// farther from 1 than the floor. There is no difference if neither the floor nor any end of
-    /// `holds` is farther from 1 than `matters`. Otherwise the run cannot tell. Distances are
-    /// those of logarithms, so that a rate gets the same verdict as its inverse, a time.
+    /// `holds` is farther from 1 than `matters`. Otherwise the run cannot tell whether there is a
+    /// difference. Distances are those of logarithms, so that a rate gets the same verdict as its
+    /// inverse, a time.
     ///
     /// For a single ratio, both intervals are the same. For many ratios, `differs` must be wider,
     /// according to the number of comparisons.

@@ -17,7 +17,7 @@ pub const BLOCK_BYTES_MIN: u32 = 256;
 /// The largest size of a block in bytes, including its header. A reader must be able to hold it.
 pub const BLOCK_BYTES_MAX: u32 = 16 << 20;
 
-/// The bytes of the program's name in a header; a longer name is cut off.
+/// The size in bytes of the program's name in a header; a longer name is cut off.
 pub const PROGRAM_BYTES: usize = 48;
 
 /// The first bytes of a file.

@@ -1,5 +1,5 @@
-//! Compares earlier runs with later ones: which figures became faster or slower, which stayed,
-//! and for which the runs cannot tell.
+//! Compares earlier runs with later ones: which figures became faster or slower, which did not
+//! change, and for which the runs cannot tell whether they changed.
 //!
 //! Only this module makes ratios across runs. Two runs of one program differ by more than their
 //! intervals and floors say: the placement of code and buffers, and the state of the branch
@@ -55,16 +55,19 @@ pub struct Terms {
 /// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// A record of `compare` for each figure that both sides have and for each whole: wholes first,
-    /// then figures from the slowest on. The caller adds run and time.
+    /// A `compare` record for each whole (all figures of a part or function together), then one
+    /// for each figure that both sides contain. The figures that became slower come first,
+    /// beginning with the largest change. The caller adds run and time.
     pub records: Vec<Record>,
-    /// Figures that only the earlier side has.
+    /// The number of figures that only the earlier side has.
     pub only_old: usize,
-    /// Figures that only the later side has.
+    /// The number of figures that only the later side has.
     pub only_new: usize,
-    /// Figures of both sides without a better direction, or without a number above 0.
+    /// The number of figures of both sides without a better direction, or without a number above
+    /// 0.
     pub unjudged: usize,
-    /// Figures of both sides that no program calls: kernels, and what the tuner tried.
+    /// The number of figures of both sides that no program calls: kernels, and what the tuner
+    /// tried.
     pub left_out: usize,
     /// Whether both sides have enough runs to measure the spread between runs.
     pub is_repeated: bool,

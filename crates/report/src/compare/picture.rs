@@ -25,7 +25,7 @@ pub(crate) fn html(records: &[&Record]) -> Option<String> {
     let mut html = String::from("<div class=\"compare\">");
     let wholes: Vec<&Record> = records.iter().copied().filter(|it| is_whole(it)).collect();
     if !wholes.is_empty() {
-        let title = "On the whole";
+        let title = "Overall";
         let _ = write!(html, "<h3>{title}</h3>{}", table(title, &rows(wholes)));
     }
     for (change, title) in [(Verdict::More, "Slower"), (Verdict::Less, "Faster")] {

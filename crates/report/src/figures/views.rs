@@ -198,11 +198,12 @@ fn view(
     }
 }
 
-/// Series that are shown initially, because more lines are hard to read; a click adds others.
+/// The largest number of series that are shown initially, because more lines are hard to read; a
+/// click adds others.
 const SHOWN_MAX: usize = 5;
 
-/// Selects the series that are shown initially: first those with a main role, then those that are
-/// best at most positions.
+/// Selects the series that are shown initially: first the series with a main role, then the
+/// series that are best at most positions.
 pub(super) fn show_few(series: &mut [Series]) {
     let is_main = |series: &Series| series.role != Role::Other;
     let mut room =

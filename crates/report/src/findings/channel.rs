@@ -242,8 +242,8 @@ fn choice(records: &[&Record], place: &str) -> Option<Finding> {
 }
 
 /// Whether no mechanism is faster than the choice by more than [`CLOSE`]; `None` without another
-/// mechanism, or if the run cannot tell. A choice that used the fastest mechanism is the fastest
-/// itself: only noise separates the two.
+/// mechanism, or if the run cannot tell whether one is faster. A choice that used the fastest
+/// mechanism counts as the fastest itself: only noise separates the two.
 fn is_close<'a>(chosen: &Record, mechanisms: impl Iterator<Item = &'a Record>) -> Option<bool> {
     let median = |record: &Record| record.median().unwrap_or(0.0);
     let best = mechanisms.max_by(|a, b| median(a).total_cmp(&median(b)))?;

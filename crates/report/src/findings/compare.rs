@@ -7,8 +7,9 @@ use super::{Finding, Tone, finding};
 use crate::compare::{change_name, change_of, is_counted, is_whole, with_change, words};
 use crate::text;
 
-/// The wholes; the number of figures that became slower and faster with the largest change of each;
-/// and the number that the runs cannot tell.
+/// Findings about wholes that changed, about the figures that became slower or faster (their
+/// number and the largest change), and about the figures for which the runs do not show whether
+/// they changed.
 pub(super) fn changes(records: &[&Record]) -> Vec<Finding> {
     let all: Vec<&Record> =
         records.iter().copied().filter(|r| r.experiment == name::COMPARE).collect();
@@ -42,7 +43,8 @@ pub(super) fn changes(records: &[&Record]) -> Vec<Finding> {
     }
     let unknown = with_change(&all, Verdict::CannotTell).len();
     if unknown > 0 {
-        let text = format!("Of {} of {total} the runs cannot tell.", text::grouped(unknown));
+        let text =
+            format!("The runs cannot tell whether {} of {total} changed.", text::grouped(unknown));
         let action = "Measure both sides more often, three times at least: `haul compare --old A1 A2 A3 --new B1 B2 B3`.";
         findings.push(finding(name::COMPARE, Tone::Unknown, text).action(action));
     } else if findings.is_empty() {
@@ -52,7 +54,8 @@ pub(super) fn changes(records: &[&Record]) -> Vec<Finding> {
     findings
 }
 
-/// `On the whole haul became slower (...): 1.05 times ...`; `None` if the whole stayed.
+/// `Overall, haul became slower (...): 1.05 times ...`; `None` if the whole did not change or if
+/// the runs cannot tell whether it changed.
 fn whole(record: &Record, name: &str) -> Option<Finding> {
     let change = change_of(record).filter(|_| is_whole(record))?;
     let tone = match change {
@@ -61,7 +64,7 @@ fn whole(record: &Record, name: &str) -> Option<Finding> {
         Verdict::NoDifference | Verdict::CannotTell => return None,
     };
     let text = format!(
-        "On the whole haul became {} ({name}): {:.3} times what it was in time or cost.",
+        "Overall, haul became {} ({name}): {:.3} times what it was in time or cost.",
         change_name(change),
         record.median()?
     );

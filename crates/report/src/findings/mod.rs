@@ -76,7 +76,7 @@ pub enum Tone {
     Better,
     /// No difference that would matter.
     Same,
-    /// The run cannot tell: haul may be better or worse by a difference that would matter.
+    /// The run cannot tell whether haul is better or worse by a difference that would matter.
     Unknown,
     /// haul is worse, or the reader should act.
     Worse,
@@ -145,7 +145,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The finding of the newest run that has one. A sentence never combines two runs.
+/// The finding of the newest run with a finding. A sentence never combines two runs.
 fn first_of(
     runs: &[Vec<&Record>],
     find: impl Fn(&[&Record]) -> Option<Finding>,
@@ -217,8 +217,8 @@ fn change(comparison: &Comparison) -> String {
     }
 }
 
-/// `cannot tell: 0.76 times, 0.25 to 3.12, floor 280%; a quieter machine would settle it`; empty if
-/// the run can tell.
+/// `cannot tell: 0.76 times, 0.25 to 3.12, floor 280%; a quieter machine would settle it`; empty
+/// if the run shows whether there is a difference.
 pub(crate) fn open(comparison: &Comparison) -> String {
     let Some(settle) = comparison.settle() else { return String::new() };
     let interval = match comparison.ratio_low > 0.0 && comparison.ratio_high < f64::MAX {

@@ -11,11 +11,11 @@ use crate::text;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
     Keep,
-    /// The thresholds gain on the whole, but lose somewhere.
+    /// The thresholds save time overall, but cost time at some sizes or distributions.
     KeepUnless,
-    /// The thresholds gain nothing on the whole.
+    /// The thresholds save no time overall.
     LeaveUnless,
-    /// The thresholds lose on the whole, or gain nowhere and lose somewhere.
+    /// The thresholds cost time overall, or save time nowhere and cost time somewhere.
     Leave,
     /// The tuner kept no threshold: the file has the defaults.
     Nothing,
@@ -83,7 +83,7 @@ pub(super) fn judged(records: &[&Record]) -> Option<(Finding, Advice)> {
             ),
         ),
         Verdict::NoDifference => {
-            (mark(Tone::Same), "is no better than what it was tuned from on the whole".to_owned())
+            (mark(Tone::Same), "is overall no better than what it was tuned from".to_owned())
         }
         Verdict::CannotTell => (
             mark(Tone::Unknown),

@@ -19,7 +19,7 @@ const BOTTOM: f64 = 20.0;
 /// The largest number of drawn histograms; the table has all.
 const DRAWN_MAX: usize = 24;
 
-/// Bars of one histogram; larger batches share the last one.
+/// The largest number of bars in a histogram; larger batches share the last bar.
 const SIZES_MAX: usize = 64;
 
 /// A histogram for each port, queue and direction of each subject; empty if there is none.

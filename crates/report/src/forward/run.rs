@@ -32,7 +32,7 @@ pub(super) fn who(record: &Record) -> String {
     }
 }
 
-/// The size of a record; 0 if it has none.
+/// The packet size of a record; 0 if the record has no size.
 pub(super) fn size(record: &Record) -> u64 {
     bytes(record, key::SIZE_BYTES).unwrap_or(0)
 }

@@ -39,14 +39,14 @@ const RECEIPT: [(&str, &str); 15] = [
     (key::SIMD_BITS, "testpmd’s vectors"),
 ];
 
-/// The cycles of a copy: those of the ring minus those of a ring that copies nothing.
+/// The cycles of a copy: the cycles of the ring minus the cycles of a ring that copies nothing.
 const COPY: &str = "cycles_copy";
 
-/// The cycles of a packet by place; those in the guest limit every switch.
+/// The cycles per packet at each place. The cycles in the guest limit every switch.
 const CYCLES: [(&str, &str); 3] =
     [("cycles_ring", "at the ring"), (COPY, "of these copying"), ("cycles_guest", "in the guest")];
 
-/// The cycles of a packet by place; empty if none were counted.
+/// The cycles per packet at each place; empty if no cycles were counted.
 pub(super) fn cycles(records: &[&Record]) -> String {
     let of = |subject: &Record, metric: &str| {
         let is_it = |record: &&&Record| {

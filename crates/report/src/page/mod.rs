@@ -25,7 +25,7 @@ use crate::table;
 use crate::text::{self, escape, script_json};
 
 const STYLE: &str = include_str!("../../assets/report.css");
-/// The parts of the script, each after those that it uses.
+/// The parts of the script. Each part follows the parts that it uses.
 const SCRIPT: [&str; 6] = [
     include_str!("../../assets/script/look.js"),
     include_str!("../../assets/script/plot.js"),

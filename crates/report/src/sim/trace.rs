@@ -34,7 +34,7 @@ const TRANSACTIONS: [(char, &str, &str); 10] = [
     ('n', "completion reported", "s6"),
 ];
 
-/// Lines of the axis.
+/// The number of lines on the axis.
 const TICKS: u64 = 4;
 
 /// The least width of a span that shows its letter, in percent of a lane.

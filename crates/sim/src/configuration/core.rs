@@ -33,23 +33,25 @@ impl Issue {
 pub struct CoreSettings {
     /// The order of issue. The paper evaluates both orders.
     pub issue: Issue,
-    /// Instructions fetched, dispatched, issued and committed in a cycle. Table 1: 4.
+    /// The largest number of instructions that are fetched, dispatched, issued and committed per
+    /// cycle. Table 1: 4.
     pub width: u32,
-    /// Instructions between dispatch and commit. Table 1: 128.
+    /// The largest number of instructions between dispatch and commit. Table 1: 128.
     pub window_entries: u32,
-    /// Loads and stores between dispatch and commit. Section 4.3: 64.
+    /// The largest number of loads and stores between dispatch and commit. Section 4.3: 64.
     pub load_store_entries: u32,
     /// Integer units; one instruction a cycle each. Table 1: 2.
     pub integer_units: u32,
     /// Multiply and divide units. Chosen: 1, SimpleScalar's default.
     pub multiply_units: u32,
-    /// Loads and stores that may use the first-level cache in one cycle. Chosen: 2,
-    /// SimpleScalar's default.
+    /// The largest number of loads and stores that may use the first-level cache in one cycle.
+    /// Chosen: 2, SimpleScalar's default.
     pub memory_ports: u32,
-    /// Instructions fetched and not yet dispatched. Chosen: 16, four cycles of fetch.
+    /// The largest number of fetched instructions that are not yet dispatched. Chosen: 16, four
+    /// cycles of fetch.
     pub fetch_entries: u32,
-    /// Cycles from the resolution of a mispredicted branch to the first fetch on the right path,
-    /// beyond the fetch itself. Chosen: 3, SimpleScalar's default.
+    /// The number of cycles from the resolution of a mispredicted branch to the first fetch on
+    /// the right path, beyond the fetch itself. Chosen: 3, SimpleScalar's default.
     pub mispredict_cycles: u32,
     /// Whether instructions after a mispredicted branch execute until the branch resolves, as they
     /// do in SimpleScalar.
@@ -80,9 +82,10 @@ pub struct Latencies {
 pub struct PredictorSettings {
     /// Two-bit counters. Chosen: 2048, SimpleScalar's default.
     pub counters: u32,
-    /// Entries of the direct-mapped target buffer. Chosen: 2048, SimpleScalar's 512 sets of 4.
+    /// The number of entries in the direct-mapped target buffer. Chosen: 2048, SimpleScalar's 512
+    /// sets of 4.
     pub targets: u32,
-    /// Entries of the return-address stack. Chosen: 8, SimpleScalar's default.
+    /// The number of entries in the return-address stack. Chosen: 8, SimpleScalar's default.
     pub return_entries: u32,
 }
 
@@ -90,11 +93,11 @@ pub struct PredictorSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlbSettings {
-    /// Pages that the buffer holds. Chosen: 64.
+    /// The number of pages that the buffer holds. Chosen: 64.
     pub entries: u32,
-    /// Bytes of a page. Chosen: 4096.
+    /// The size of a page in bytes. Chosen: 4096.
     pub page_bytes: u64,
-    /// Cycles of a page walk. Chosen: 30, SimpleScalar's default.
+    /// The number of cycles per page walk. Chosen: 30, SimpleScalar's default.
     pub walk_cycles: u32,
 }
 

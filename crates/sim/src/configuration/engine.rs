@@ -54,12 +54,12 @@ pub struct EngineSettings {
     pub engines: u32,
     /// The location of the engines.
     pub placement: Placement,
-    /// Copies that may wait at each engine. Chosen: 8.
+    /// The largest number of copies that may wait at each engine. Chosen: 8.
     pub queue_entries: u32,
-    /// Lines of each engine's stream buffer, "to store copied data"; each holds a line of the
-    /// target. A longer copy takes several rounds of reading and writing. Fitted to the paper's
-    /// Table 2: 6; the record in bench/record/2026-11-22-sim-paper lists the results of other
-    /// values.
+    /// The number of lines in each engine's stream buffer, "to store copied data"; each holds a
+    /// line of the target. A longer copy takes several rounds of reading and writing. Fitted to
+    /// the paper's Table 2: 6; the record in bench/record/2026-11-22-sim-paper lists the results
+    /// of other values.
     pub stream_lines: u32,
     /// The processor's requests bypass those of the engines, but the engines are guaranteed this
     /// percentage of a channel's contended choices. In the paper, CPU requests are "interleaved"
@@ -67,7 +67,7 @@ pub struct EngineSettings {
     /// above lists the result of 67. The processor's write-backs wait for these choices too, so
     /// that a stream of dirty lines can fill the queue if the share is below 50.
     pub share_percent: u32,
-    /// Copies that the pending copy table holds. Chosen: 16.
+    /// The largest number of copies that the pending copy table holds. Chosen: 16.
     pub pending_entries: u32,
     /// What to do with lines of the source in caches.
     pub source: Source,

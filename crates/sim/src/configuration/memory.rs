@@ -12,7 +12,7 @@ const CACHE_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemorySettings {
-    /// Bytes of a line, the same in every cache. Table 1: 64.
+    /// The size of a line in bytes, the same in every cache. Table 1: 64.
     pub line_bytes: u64,
     /// The first-level instruction cache. Table 1: 32 KB, 4 ways, 2 cycles.
     pub instruction_cache: CacheSettings,
@@ -20,7 +20,8 @@ pub struct MemorySettings {
     pub data_cache: CacheSettings,
     /// The second-level cache. Table 1: 1 MB, 8 ways, 15 cycles.
     pub second_cache: CacheSettings,
-    /// Lines that may be under way from memory at once. Table 1: 8.
+    /// The largest number of lines that may be under way from memory at the same time. Table 1:
+    /// 8.
     pub mshrs: u32,
     /// Average access time of memory if no row is open: from the end of a read's request on the
     /// bus until the chipset has the whole line ready for the bus. Table 1: 80, under DRAM, and
@@ -34,7 +35,7 @@ pub struct MemorySettings {
     /// memory makes a read longer, but not a command to an engine; the benefits of 2.4, 1 and 0.2
     /// points require this.
     pub crossing_ns: u64,
-    /// Requests that the memory controller's queue holds. Chosen: 32.
+    /// The largest number of requests that the memory controller's queue holds. Chosen: 32.
     pub queue_entries: u32,
     /// Whether the payload that a NIC writes uses bandwidth of the memory channels. Chosen: no,
     /// because the paper's packets are a trace in memory.
@@ -49,11 +50,11 @@ pub struct MemorySettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheSettings {
-    /// Bytes of data.
+    /// The size of the data in bytes.
     pub bytes: u64,
-    /// Lines of a set.
+    /// The number of lines per set.
     pub ways: u32,
-    /// Cycles from an access to its data on a hit.
+    /// The number of cycles from an access to its data on a hit.
     pub hit_cycles: u32,
 }
 
@@ -63,16 +64,17 @@ pub struct CacheSettings {
 pub struct BusSettings {
     /// Clock. Table 1: 800.
     pub mhz: u64,
-    /// Bytes transferred in a clock. Table 1: 64 bits.
+    /// The number of bytes transferred per clock. Table 1: 64 bits.
     pub bytes: u64,
-    /// Clocks to win the bus. Chosen: 2.
+    /// The number of clocks for arbitration of the bus. Chosen: 2.
     pub arbitration_clocks: u32,
-    /// Clocks per address for which a transaction holds the address lines. Chosen: 2, like the
-    /// Pentium Pro's request phase; a copy transaction sends two addresses.
+    /// The number of clocks per address for which a transaction holds the address lines. Chosen:
+    /// 2, like the Pentium Pro's request phase; a copy transaction sends two addresses.
     pub request_clocks: u32,
-    /// Clocks until all processors of a 4-way platform have searched their caches. Chosen: 8.
+    /// The number of clocks until all processors of a 4-way platform have searched their caches.
+    /// Chosen: 8.
     pub snoop_clocks: u32,
-    /// Clocks of the response phase. Chosen: 2.
+    /// The number of clocks in the response phase. Chosen: 2.
     pub response_clocks: u32,
 }
 
@@ -87,13 +89,14 @@ pub struct DramSettings {
     /// in servers of the time (Intel's E7505: "lock-step"; the E7520 pairs two channels of DDR2-400
     /// with a bus of 800 MHz). Figure 7 requires it: there a second channel helps BASE too.
     pub lockstep: bool,
-    /// Transfers in a microsecond on one channel. Table 1: DDR2-400.
+    /// The number of transfers per microsecond on one channel. Table 1: DDR2-400.
     pub megatransfers: u64,
-    /// Bytes of a transfer. JESD79-2 modules: 64 bits.
+    /// The size of a transfer in bytes. JESD79-2 modules: 64 bits.
     pub bytes: u64,
-    /// Banks of a channel. Chosen: 8.
+    /// The number of banks per channel. Chosen: 8.
     pub banks: u32,
-    /// Bytes of a row over all chips of a channel. Chosen: 8192 (1 KB pages of eight x8 chips).
+    /// The size in bytes of a row over all chips of a channel. Chosen: 8192 (1 KB pages of eight
+    /// x8 chips).
     pub row_bytes: u64,
     /// Time to close a row. Table 1: 15.
     pub precharge_ns: u64,

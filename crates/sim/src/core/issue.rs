@@ -1,5 +1,5 @@
-//! Issue: an instruction with all its operands takes a unit; a load with a known address takes a
-//! memory port.
+//! Issue: an instruction with all its operands occupies a unit; a load with a known address
+//! occupies a memory port.
 
 use super::stores::Order;
 use super::wheel::{Due, Event};

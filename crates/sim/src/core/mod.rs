@@ -6,17 +6,17 @@
 //!    here;
 //! 2. *writeback*: results wake the instructions that wait for them; a mispredicted branch squashes
 //!    its wrong path;
-//! 3. *issue*: an instruction with all its operands takes a unit or a memory port;
+//! 3. *issue*: an instruction with all its operands occupies a unit or a memory port;
 //! 4. *dispatch*: instructions enter the window, and their values are computed;
 //! 5. *fetch*: instructions enter along the predicted path.
 //!
-//! Values are computed at dispatch, in program order, by [`Interpreter::execute`]; everything else
-//! here models timing. After a mispredicted branch, a `Shadow` computes the values instead.
+//! Values are computed at dispatch, in program order, by [`Interpreter::execute`]; everything
+//! else here models timing. After a mispredicted branch, a `Shadow` computes the values instead.
 //! SimpleScalar's sim-outorder works in this manner, and this core follows sim-outorder if the
 //! paper is silent: loads and stores use an integer unit for their address; a load waits until
-//! the addresses of all older stores are known, takes its value from a store that holds all of
-//! it, and otherwise waits for that store; at commit, a store waits only for a port and an MSHR;
-//! the predictor learns at commit; in order, nothing is dispatched while the youngest instruction
+//! the addresses of all older stores are known, gets its value from a store that holds all of it,
+//! and otherwise waits for that store; at commit, a store waits only for a port and an MSHR; the
+//! predictor learns at commit; in order, nothing is dispatched while the youngest instruction
 //! lacks an operand, or its own address if it is a load or store.
 //!
 //! Known simplifications: a load or store that crosses a line accesses only the first line; a page
@@ -65,7 +65,7 @@ use crate::nic::Dma;
 pub use statistics::CoreStatistics;
 use trace::PipelineTrace;
 
-/// The memory system as a core uses it; see [`crate::memory::port`].
+/// The interface through which a core uses the memory system; see [`crate::memory::port`].
 pub trait MemoryPort {
     /// Makes one access inside a line.
     fn access(&mut self, now: Cycle, kind: Kind, address: u64, tag: Tag) -> Access;
@@ -99,7 +99,7 @@ pub struct Core<'a, M> {
     /// Loads with a known address whose value has not been requested.
     loads: window::ReadySet,
     stores: stores::StoreQueue,
-    /// Loads and stores in the window.
+    /// The number of loads and stores in the window.
     memory_entries: u32,
     /// Copies in the window, oldest first.
     copies: VecDeque<touched::WaitingCopy>,
@@ -202,7 +202,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
     /// [`Error::CycleLimit`] after more cycles than `limit` instructions take, unless most of
     /// them are copies; [`Error::Stopped`].
     pub fn run(&mut self, limit: u64, mut stops: impl FnMut(u64) -> bool) -> Result<(), Error> {
-        /// Steps between two calls of `stops`: some ten calls a second.
+        /// The number of steps between two calls of `stops`: some ten calls a second.
         const STEPS_BETWEEN_CALLS: u64 = 1 << 18;
         let cycles_max = limit.saturating_mul(CYCLES_OF_INSTRUCTION_MAX);
         let mut steps = 0_u64;

@@ -24,7 +24,7 @@ counters! {
         execute_cycles,
         /// Loads that committed.
         loads,
-        /// Loads that took their value from an older store, those of wrong paths included.
+        /// Loads that got their value from an older store, including loads on wrong paths.
         forwarded_loads,
         /// Stores that committed.
         stores,

@@ -28,7 +28,7 @@ pub struct Row {
     pub data_address: u64,
     /// A copy's source; 0 for other instructions.
     pub source_address: u64,
-    /// Bytes of the load, store or copy; 0 for other instructions.
+    /// The size in bytes of the load, store or copy; 0 for other instructions.
     pub data_bytes: u64,
     /// The cycle in which the instruction was fetched.
     pub fetched: Cycle,
@@ -52,7 +52,7 @@ pub struct PipelineTrace {
     cycles: Range<Cycle>,
     /// One row per dispatch, up to [`ROWS_MAX`].
     pub rows: Vec<Row>,
-    /// Instructions beyond [`ROWS_MAX`], which are not kept.
+    /// The number of instructions beyond [`ROWS_MAX`], which are not kept.
     pub left_out: u64,
 }
 

@@ -2,7 +2,8 @@
 
 use crate::configuration::Cycle;
 
-/// Cycles that the wheel covers. A later event stays in its slot for another turn of the wheel.
+/// The number of cycles that the wheel covers. A later event stays in its slot for another turn
+/// of the wheel.
 const SPAN: u64 = 64;
 
 /// The event that is due for an instruction.

@@ -11,13 +11,13 @@
 use crate::isa::Class;
 use crate::memory::Tag;
 
-/// Registers that an instruction can name, rounded up to a power of two.
+/// The number of registers that an instruction can name, rounded up to a power of two.
 const NAMED: usize = 64;
 /// Tags of loads and copies are below this; their lower part is a slot of the window.
 pub(super) const TAGS: u32 = 1 << 30;
-/// Slots of the largest window that a configuration may request.
+/// The number of slots in the largest window that a configuration may request.
 pub(super) const PLACES: usize = 1 << 12;
-/// Operands of an instruction; `ecpy` has three.
+/// The largest number of operands of an instruction; `ecpy` has three.
 pub(super) const OPERANDS: usize = 3;
 /// The operand of a store that is its value; its address is operand 0.
 pub(super) const VALUE: u8 = 1;
@@ -44,7 +44,7 @@ pub(super) struct Entry {
     consumers: Link,
     links: [Link; OPERANDS],
     pub(super) class: Class,
-    /// Bytes of a load or store.
+    /// The size of a load or store in bytes.
     pub(super) bytes: u8,
     /// A bit for each operand that is not available yet.
     pub(super) waits: u8,

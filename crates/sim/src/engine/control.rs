@@ -13,7 +13,7 @@ pub struct Piece {
     pub source: u64,
     /// First byte written.
     pub target: u64,
-    /// Bytes of the piece.
+    /// The size of the piece in bytes.
     pub bytes: u64,
 }
 
@@ -26,11 +26,11 @@ pub struct Pending {
     pub copy: Copy,
     /// The cycle in which the copy arrived.
     pub began: Cycle,
-    /// Pieces that the copy was split into.
+    /// The number of pieces that the copy was split into.
     pub pieces: u32,
-    /// Pieces whose announcement was acknowledged.
+    /// The number of pieces whose announcement was acknowledged.
     pub acknowledged: u32,
-    /// Pieces that are complete.
+    /// The number of pieces that are complete.
     pub complete: u32,
     /// Whether the copy's `ecpy` has received permission to retire.
     pub retired: bool,

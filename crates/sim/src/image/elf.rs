@@ -4,10 +4,10 @@
 use super::{SPAN_BYTES_MAX, Segment};
 use crate::error::Error;
 
-/// Bytes of the file's header and of one program header, ELF64.
+/// The sizes of the file's header and of a program header in bytes, ELF64.
 const HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
-/// Segments that a file may have; a linker creates fewer than ten.
+/// The largest number of segments that a file may have; a linker creates fewer than ten.
 const SEGMENTS_MAX: usize = 64;
 /// EM_RISCV, psABI.
 const RISC_V: u16 = 243;

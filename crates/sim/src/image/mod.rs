@@ -1,22 +1,24 @@
 //! A program loaded into the machine: its memory, page by page, and its decoded instructions.
 //!
 //! Memory is one flat range from the program's lowest segment to the top of its stack. Each page
-//! has permissions; a page outside of all segments has none. An executable page is never writable,
-//! so that instructions are decoded only once.
+//! has permissions; a page outside of all segments is inaccessible. An executable page is never
+//! writable, so that instructions are decoded only once.
 
 mod elf;
 
 use crate::error::{Access, Error};
 use crate::isa::{self, Instruction, Operation, SINK, WORD};
 
-/// Bytes of a page, the unit of permissions.
+/// The size in bytes of a page, the unit of permissions.
 pub const PAGE: u64 = 4096;
-/// Bytes that a program may span, stack included. Chosen: an acceptable share of the host's memory
-/// for one run.
+/// The largest number of bytes that a program may span, stack included. Chosen: an acceptable
+/// share of the host's memory for one run.
 pub const SPAN_BYTES_MAX: u64 = 128 << 20;
-/// Bytes of instructions. A decoded instruction takes four times the size of its word.
+/// The largest number of bytes of instructions. A decoded instruction uses four times the memory
+/// of its word.
 pub const CODE_BYTES_MAX: u64 = 8 << 20;
-/// Bytes of stack above the last segment. One inaccessible page lies between them.
+/// The size in bytes of the stack above the last segment. One inaccessible page separates the
+/// stack and the segment.
 pub const STACK_BYTES: u64 = 1 << 20;
 
 const READ: u8 = 4;

@@ -6,7 +6,7 @@ use crate::image::{Image, Memory};
 use crate::isa::{COPY_LENGTH, COPY_SOURCE, COPY_TARGET, Instruction, Operation, REGISTERS};
 use crate::nic::{Nic, Traffic};
 
-/// Bytes that a program may write to its output.
+/// The largest number of bytes that a program may write to its output.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Linux's numbers of the two calls, which newlib's and picolibc's start files use too.
 const EXIT: u64 = 93;
@@ -28,7 +28,7 @@ pub struct Interpreter {
     pub nic: Nic,
     /// The program's output.
     pub output: Vec<u8>,
-    /// Instructions that were executed.
+    /// The number of instructions that were executed.
     pub executed: u64,
     /// The exit code, once the program has exited.
     pub exit_code: Option<u64>,

@@ -54,7 +54,7 @@ pub const COPY_SOURCE: u8 = 33;
 pub const COPY_TARGET: u8 = 34;
 /// Cl, the copy's length.
 pub const COPY_LENGTH: u8 = 35;
-/// Bytes of an instruction.
+/// The size of an instruction in bytes.
 pub const WORD: u64 = 4;
 
 /// The operation of an instruction; names are the RISC-V manual's.

@@ -61,7 +61,7 @@ pub struct Transaction {
     pub what: What,
     /// The first byte that the transaction reads or writes; for a copy, of the target.
     pub address: u64,
-    /// Bytes that the transaction reads or writes.
+    /// The number of bytes that the transaction reads or writes.
     pub bytes: u64,
     /// The number of the copy that an engine reads or writes for.
     pub copy: Option<u32>,
@@ -94,7 +94,8 @@ pub struct Trace {
     pub window: Range<Cycle>,
     /// The transactions, by number.
     pub transactions: Vec<Transaction>,
-    /// Spans in the window of transactions beyond [`TRANSACTIONS_MAX`], which are not kept.
+    /// The number of spans in the window of transactions beyond [`TRANSACTIONS_MAX`], which are
+    /// not kept.
     pub left_out: u64,
     /// Transactions that have begun and not ended, and have had no span in the window so far.
     open: HashMap<u32, Transaction>,
@@ -164,7 +165,7 @@ impl Trace {
         row.longest = row.longest.max(span.to - span.from);
     }
 
-    /// All spans, by transaction; those of one transaction in the order of recording.
+    /// All spans, by transaction. The spans of a transaction are in the order of recording.
     pub fn spans(&self) -> impl Iterator<Item = &Span> {
         self.transactions.iter().filter_map(|each| self.spans.get(&each.number)).flatten()
     }
@@ -177,9 +178,9 @@ impl Trace {
         spans
     }
 
-    /// The transactions for which a span waited: those that memory served on its channel, or that
-    /// the bus carried, during the span. Empty for a stage that waits for no other transaction. The
-    /// cost is proportional to the spans of the stage at that time.
+    /// The transactions for which a span waited: the transactions that memory served on the
+    /// span's channel, or that the bus carried, during the span. Empty for a stage that waits for
+    /// no other transaction. The cost is proportional to the spans of the stage at that time.
     #[must_use]
     pub fn waited_for(&self, span: &Span) -> Vec<u32> {
         let holder = match span.stage {

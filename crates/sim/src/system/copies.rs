@@ -22,7 +22,7 @@ pub(super) struct Engine {
     current: Option<Working>,
     /// The copy whose end the engine is broadcasting.
     broadcasting: Option<u32>,
-    /// Pieces sent to the engine and not complete.
+    /// The number of pieces that were sent to the engine and are not complete.
     taken: u32,
 }
 
@@ -90,8 +90,8 @@ impl MemorySystem {
     }
 
     /// Sends pieces from the control unit while an engine has room for one. All pieces of a copy
-    /// go to one engine, which works on them one after another, because two pieces may write
-    /// parts of one line.
+    /// go to one engine, which works on them one at a time, because two pieces may write parts of
+    /// one line.
     pub(super) fn send(&mut self, now: Cycle) {
         self.sending = false;
         let room = self.engine_settings.queue_entries;

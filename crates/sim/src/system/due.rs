@@ -34,7 +34,7 @@ pub(super) enum Event {
     Complete(u8, u32),
 }
 
-/// Events sorted by time; those of one cycle in the order in which they were pushed.
+/// Events sorted by time. The events of a cycle are in the order in which they were pushed.
 #[derive(Default)]
 pub(super) struct Agenda {
     heap: BinaryHeap<Reverse<Due>>,

@@ -309,8 +309,8 @@ fn pending_copy_blocks_dependent_accesses_until_complete() {
     assert!(!driver.system.blocks(Kind::Load, 0x20_0800, 8));
 }
 
-/// Runs streams of loads and copies at once. Returns the engine's share of contended choices in
-/// percent.
+/// Runs streams of loads and copies concurrently. Returns the engine's share of contended choices
+/// in percent.
 fn contended_share(policy: &str, share_percent: u32) -> (f64, MemoryStatistics) {
     let mut driver = Driver::new(|c| {
         c.engine.policy = policy.into();

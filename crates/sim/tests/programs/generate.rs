@@ -6,13 +6,14 @@ use haul_sim::isa::encode;
 
 /// The start of programs. Their data is in the page after their instructions.
 pub(crate) const START: u64 = 0x8000_0000;
-/// Bytes of data: an area of [`REACHED`] bytes at each base, and one of [`FAR_BYTES`] at each far
-/// base.
+/// The size of the data in bytes: an area of [`REACHED`] bytes at each base, and one of
+/// [`FAR_BYTES`] at each far base.
 pub(crate) const DATA_BYTES: u64 = 10 * PAGE as u64;
 const PAGE: u32 = 4096;
-/// Bytes within reach of an immediate.
+/// The number of bytes within reach of an immediate.
 const REACHED: u32 = 2048;
-/// Bytes of an area that only copies reach: three pages, which cover parts of two more.
+/// The size in bytes of an area that only copies reach: three pages, which cover parts of two
+/// more.
 const FAR_BYTES: u32 = 3 * PAGE;
 
 /// x20 and x21 point to two areas, each with a page end in its middle; x24 and x25 to the far

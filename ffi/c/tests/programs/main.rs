@@ -203,7 +203,7 @@ fn static_library_defines_no_libc_symbol() {
     }
 }
 
-/// Runs `make check` of `examples/c` with the installed library, as a user does.
+/// Runs `make check` of `examples/c` with the installed library, like a user.
 fn check_examples(library: &Library, prefix: &Path) {
     if !is_here("make") {
         skip("the examples in C", "no make on PATH", "apt-get install make");

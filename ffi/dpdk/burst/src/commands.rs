@@ -28,7 +28,7 @@ pub(crate) const COMMANDS: [(&CStr, Handler, &CStr); 5] = [
     (c"/haul/burst/histogram", histogram, c"Parameters: port,queue[,rx|tx[,moment,from]]"),
 ];
 
-/// The largest number of sizes, with their counts, per answer. Each size takes two entries of the
+/// The largest number of sizes, with their counts, per answer. Each size uses two entries of the
 /// answer.
 const PAIRS_MAX: usize = 100;
 /// The largest number of names per list.
@@ -208,7 +208,7 @@ struct Moment {
     queue: u16,
     direction: Direction,
     is_exact: bool,
-    /// Cycles since the queue was attached.
+    /// The number of cycles since the queue was attached.
     cycles: u64,
     counters: Counters,
     pairs: Vec<(usize, u64)>,

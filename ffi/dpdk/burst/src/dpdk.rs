@@ -29,7 +29,7 @@ pub(crate) type PortEvent = unsafe extern "C" fn(u16, c_int, *mut c_void, *mut c
 #[repr(C)]
 pub(crate) struct Mbuf {
     front: [u8; 36],
-    /// Bytes of the packet, in all its segments.
+    /// The size of the packet in bytes, all segments together.
     pub(crate) packet_bytes: u32,
 }
 

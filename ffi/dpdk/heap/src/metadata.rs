@@ -23,10 +23,10 @@ use crate::location::HeapLocation;
 /// and for each of their multiples, and less than that again for everything else.
 const METADATA_SHARE: usize = 8;
 
-/// Bytes that must stay free for DPDK's own files and for the caches of threads.
+/// The number of bytes that must stay free for DPDK's own files and for the caches of threads.
 const ROOM_BYTES: u64 = 4 << 20;
 
-/// Bytes of the file behind the heap's metadata, which contain only [`Leaving`].
+/// The number of bytes behind the heap's metadata in the file. They contain only [`Leaving`].
 const TAIL_BYTES: usize = 4096;
 
 /// Metadata that this process keeps mapped until its end.

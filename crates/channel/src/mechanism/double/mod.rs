@@ -1,6 +1,6 @@
-//! `double`: one copy, by both ends at once. The sender writes pieces from the front of the message
-//! directly into the receiver's target. The receiver reads pieces from the back directly out of the
-//! sender's memory. Both ends stop when their pieces meet.
+//! `double`: one copy, by both ends concurrently. The sender writes pieces from the front of the
+//! message directly into the receiver's target. The receiver reads pieces from the back directly
+//! out of the sender's memory. Both ends stop when their pieces meet.
 //!
 //! ```text
 //! receiver:  counter = nothing claimed,  offer the target

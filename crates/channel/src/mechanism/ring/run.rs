@@ -9,7 +9,7 @@ use crate::shared::pace::{Pace, cells_for, piece_bytes};
 pub(super) struct Run {
     /// Number of bytes of the message that were moved so far.
     pub(super) offset: u64,
-    /// Bytes of the whole message.
+    /// The size of the whole message in bytes.
     pub(super) length: u64,
     /// Size of this message's pieces in bytes, a multiple of a cell.
     piece: usize,

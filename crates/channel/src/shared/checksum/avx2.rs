@@ -7,7 +7,7 @@ use std::arch::x86_64::{
 
 use super::{BLOCK_BYTES, LANES, LaneSums};
 
-/// Lanes of a vector.
+/// Number of lanes per vector.
 const WIDTH: usize = 4;
 const VECTORS: usize = LANES / WIDTH;
 const VECTOR_BYTES: usize = BLOCK_BYTES / VECTORS;

@@ -21,9 +21,9 @@ mod avx2;
 
 use haul_peer::region::Region;
 
-/// Words in a block.
+/// Number of words per block.
 const LANES: usize = 16;
-/// Bytes in a block.
+/// Size of a block in bytes.
 const BLOCK_BYTES: usize = 8 * LANES;
 
 /// Number of bytes that are added between two checks of the clock and the peer, in about 0.1 ms.

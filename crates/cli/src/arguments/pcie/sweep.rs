@@ -12,7 +12,7 @@ use crate::arguments::time::time;
 
 /// Forwards from a modelled NIC at rising rates, and compares counts with estimates.
 ///
-/// Forwards packets on one core from a modelled NIC, at one rate after the other, and counts every
+/// Forwards packets on one core from a modelled NIC, at each rate in turn, and counts every
 /// transaction that would cross PCIe. Shows each count with the estimate for the batches that
 /// occurred, how batches grow with the rate, and where and why the curve of outbound writes
 /// breaks. haul report FILE makes a page of the records.
@@ -35,10 +35,10 @@ pub(crate) struct Sweep {
     /// Size of each packet in memory
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = super::whole)]
     pub(crate) packet_size: u32,
-    /// Packets that arrive back to back, as when write-backs fill a cache line
+    /// Number of packets that arrive back to back, as when write-backs fill a cache line
     #[arg(long, value_name = "PACKETS", default_value_t = 4, value_parser = super::whole)]
     pub(crate) group: u32,
-    /// Most packets that one call moves
+    /// Largest number of packets that one call moves
     #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
     pub(crate) burst: u16,
     /// Nanoseconds of the program's own work on each burst, in addition to forwarding

@@ -34,7 +34,8 @@ use super::Command;
 use crate::arguments::channel::Channel;
 use crate::error::{Error, TransferError};
 
-/// Bytes of a message: large enough that its cost is the copy, small enough to fit the ring.
+/// The size of a message in bytes: large enough that its cost is the copy, small enough to fit
+/// the ring.
 const MESSAGE_BYTES: usize = 1 << 20;
 
 /// Interval at which a wait polls for Ctrl-C, or for a message of the other end.

@@ -102,7 +102,7 @@ struct Other {
     /// Time of the other end's last report.
     heard: Instant,
     limit: Duration,
-    /// Bytes sent to the other end.
+    /// The number of bytes sent to the other end.
     done: u64,
 }
 

@@ -38,9 +38,9 @@ const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
 /// glibc's.
 const LIBRARY_BYTES_MAX: u64 = 256 << 20;
 
-/// Huge pages that DPDK's two sides need, with a margin.
+/// The number of huge pages that DPDK's two sides need, with a margin.
 const HUGE_PAGES: u64 = 320;
-/// Huge pages that DPDK's two sides need if one of them is Open vSwitch.
+/// The number of huge pages that DPDK's two sides need if one of them is Open vSwitch.
 const HUGE_PAGES_OF_OVS: u64 = 450;
 
 /// Measured time of a restart, and of one size of a sweep: see `--for`. Forwarders publish their

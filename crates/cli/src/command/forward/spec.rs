@@ -49,7 +49,7 @@ pub(super) enum Spec {
 pub(super) enum Sizes {
     Fixed(usize),
     Imix,
-    /// One size after the other, in steps.
+    /// Each size in turn, in steps.
     Each {
         from: usize,
         to: usize,

@@ -30,10 +30,10 @@ struct Counts {
     frees: u64,
     /// Requested sizes in bytes, in ascending order.
     sizes: Vec<f64>,
-    /// Allocations that requested a larger alignment than malloc's default.
+    /// The number of allocations that requested a larger alignment than malloc's default.
     aligned: u64,
     by_tag: BTreeMap<u16, u64>,
-    /// Bytes live at the end.
+    /// The number of bytes live at the end.
     live_bytes: u64,
 }
 

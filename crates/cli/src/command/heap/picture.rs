@@ -16,7 +16,7 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// background: blue, orange, green, magenta, yellow-brown, cyan, red, violet.
 const COLOURS: [u8; 8] = [33, 208, 35, 170, 136, 44, 167, 99];
 
-/// Characters of a page's number and the spaces beside its slices.
+/// The number of characters for a page's number and the spaces beside the page's slices.
 const LABEL: usize = 8;
 
 /// The largest number of rows of pages that are shown. A larger heap shows its first rows.

@@ -16,7 +16,7 @@ use crate::terminal::{self, Table};
 /// The NIC of the estimates that corresponds to the public model's dpdk NIC: the 82599 with DPDK's
 /// driver.
 const IXGBE: &str = "ixgbe";
-/// Packets of a burst in the public model.
+/// The number of packets per burst in the public model.
 const BATCH: u32 = 32;
 
 pub(super) struct Bandwidth {

@@ -1,5 +1,4 @@
-//! `haul pcie sweep`: a modelled NIC at one rate after the other, with counted and estimated
-//! traffic.
+//! `haul pcie sweep`: a modelled NIC at each rate in turn, with counted and estimated traffic.
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::terminal::{self, Table};
 
-/// Descriptors of the receive ring.
+/// The number of descriptors in the receive ring.
 const RING: u32 = 1024;
 
 pub(super) struct Sweep {

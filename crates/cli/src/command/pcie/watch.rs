@@ -39,7 +39,7 @@ const ROOM: haul_model::Bytes = haul_model::Bytes(64 << 20);
 
 pub(super) struct Watch {
     arguments: Arguments,
-    /// Lines of the last view that are on the terminal.
+    /// The number of the last view's lines that are on the terminal.
     lines: usize,
     recorder: Recorder,
     /// The program's version, once it is known.
@@ -91,7 +91,7 @@ impl Watch {
             if is_over || STOP.load(Ordering::Relaxed) {
                 break;
             }
-            // After a delay, one interval begins now instead of two at once.
+            // After a delay, one interval begins now, instead of two intervals at the same time.
             next = next.max(Instant::now() - self.arguments.every);
         }
         Ok(watched.end()?)

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::trace::{Row, Window};
 
-/// Columns of a row's name, and of its remark.
+/// The number of columns for a row's name, and the number for its remark.
 const NAME_COLUMNS: usize = 34;
 const REMARK_COLUMNS: usize = 44;
 

@@ -19,9 +19,10 @@ const PAGE: &str = "report.html";
 /// More than the page and the records of the whole paper need together (2 MB).
 const ROOM: Bytes = Bytes(4 << 20);
 
-/// Packets of each trace: the paper's number, and a number that two cores simulate in five
-/// seconds. A quarter of the packets warm up the machine: with fewer warm-up packets than the
-/// NIC's 256 buffers (400 packets in total), results differed by up to 1.5 points.
+/// The number of packets per trace: first the paper's number, then a number that two cores
+/// simulate in five seconds. A quarter of the packets warm up the machine: with fewer warm-up
+/// packets than the NIC's 256 buffers (400 packets in total), results differed by up to 1.5
+/// points.
 const PACKETS: u64 = 100_000;
 const PACKETS_QUICK: u64 = 1200;
 

@@ -22,7 +22,7 @@ use crate::terminal::{self, Table};
 /// Assumed speed of the simulation, to estimate the time left.
 const INSTRUCTIONS_PER_SECOND: u64 = 6_000_000;
 
-/// Instructions of a packet of the workload, to estimate the time left.
+/// The number of instructions per packet of the workload, to estimate the time left.
 const INSTRUCTIONS_PER_PACKET: u64 = 2_700;
 
 pub(super) struct Run {

@@ -1,4 +1,4 @@
-//! Measures a list of experiments one after the other, each in its share of the time.
+//! Measures a list of experiments in sequence, each in its share of the time.
 //!
 //! From the bottom up:
 //!

@@ -81,7 +81,7 @@ impl<'a> Runner<'a> {
         self.journal.records()
     }
 
-    /// Runs the steps one after the other, until one fails or a signal stops them.
+    /// Runs the steps in sequence, until one fails or a signal stops them.
     ///
     /// # Errors
     /// A record cannot be written; or a step fails and `failing` ends the plan.

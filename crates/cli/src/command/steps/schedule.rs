@@ -18,12 +18,12 @@ pub(in crate::command) struct Schedule {
 }
 
 impl Schedule {
-    /// Without a deadline, each step gets the time that it asks for.
+    /// A schedule without a deadline: each step gets the time that it asks for.
     pub(in crate::command) fn endless() -> Self {
         Self { left: Time::default(), deadline: None }
     }
 
-    /// A schedule for steps that need `total` together.
+    /// A schedule that ends at `deadline`, for steps whose times add up to `total`.
     pub(in crate::command) fn until(deadline: Instant, total: Time) -> Self {
         Self { left: total, deadline: Some(deadline) }
     }

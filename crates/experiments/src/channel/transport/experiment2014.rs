@@ -16,7 +16,7 @@ use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
 use super::{Transport, meet, path};
 use crate::channel::protocol::{Side, Task};
 
-/// The bytes that the experiment passed to each call of vmsplice: its PIPE_BUF, 4096 B.
+/// The number of bytes that the experiment passed to each call of vmsplice: its PIPE_BUF, 4096 B.
 const CALL_BYTES: usize = 4096;
 
 /// The experiment's `int flags = 0x1`.

@@ -26,13 +26,13 @@ pub const UNTRUSTED: &str = "+untrusted";
 /// that it will write to: the first tenth of the pages.
 pub const ANNOUNCED: &str = "+announced";
 
-/// Tasks per channel. The location of a ring's memory, which decides its sets in the caches, is
-/// random for each channel. For this reason alone, the speeds of two equal channels differ by up
-/// to a quarter.
+/// The number of tasks per channel. The location of a ring's memory, which decides its sets in
+/// the caches, is random for each channel. For this reason alone, the speeds of two equal
+/// channels differ by up to a quarter.
 const TASKS_OF_A_CHANNEL: u32 = 2;
 
-/// Messages and bytes that pass through a new channel before the timed part, so that the new
-/// channel is as warm as a channel that has performed tasks.
+/// The largest number of messages, and of bytes, that pass through a new channel before the timed
+/// part, so that the new channel is as warm as a channel that has performed tasks.
 const WARMING_MESSAGES_MAX: usize = 256;
 const WARMING_BYTES_MAX: usize = 4 << 20;
 

@@ -1,4 +1,5 @@
-//! One end of a transport that moves bytes from one process to another, as a driver uses it.
+//! The interface through which a driver uses one end of a transport. A transport moves bytes from
+//! one process to another.
 //!
 //! From the bottom up:
 //!
@@ -52,8 +53,8 @@ pub trait Transport {
         self.receive(target)
     }
 
-    /// Prepares the messages of a task, before the timed part. At A, `source` holds the messages
-    /// one after the other; at B, it is empty.
+    /// Prepares the messages of a task, before the timed part. At A, `source` contains the
+    /// messages in sequence; at B, `source` is empty.
     ///
     /// # Errors
     /// The transport cannot prepare the messages.

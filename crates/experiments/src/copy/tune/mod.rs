@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! choices  the small shape on random sizes, then the instruction set on single sizes
-//! copies   strings at any alignment or only if aligned alike, and the thresholds
+//! copies   string instructions at any alignment or only if aligned alike, and the thresholds
 //! fills    their thresholds
 //!
 //! each:
@@ -23,7 +23,7 @@
 //!
 //! - [`search`]: from times to thresholds, pure arithmetic;
 //! - `rounds`: haul under several policies in one run, and the time of each comparison;
-//! - `offsets`: strings at bad offsets between target and source;
+//! - `offsets`: string instructions at bad offsets between target and source;
 //! - `choices` and `sizes`: the trained and checked items.
 
 mod choices;

@@ -1,4 +1,4 @@
-//! Strings at bad offsets between target and source.
+//! String instructions at bad offsets between target and source.
 //!
 //! On some processors, `rep movsb` is many times slower at some offsets. Random addresses
 //! sometimes have such an offset, but a program may use such an offset in every call. The known
@@ -43,9 +43,9 @@ const BAD: [Apart; 8] = [
     Apart { multiple_of: FAR, and: 33 },
 ];
 
-/// The time of a string divided by the time of registers, at the worst of the offsets, for copies
-/// of this size; `None` if the run was stopped. An offset without free address space on this
-/// machine is skipped.
+/// The time of a string instruction divided by the time of registers, at the worst of the
+/// offsets, for copies of this size; `None` if the run was stopped. An offset without free
+/// address space on this machine is skipped.
 pub(super) fn worst(
     config: &Tune,
     size: usize,
@@ -58,7 +58,7 @@ pub(super) fn worst(
         .map(|method| (method.name(function), method.forced(base)));
     let mut clock = Allotment::new(budget, BAD.len());
     // If nothing can be mapped, the ratio is 1, as for registers, so that it does not favour
-    // strings.
+    // string instructions.
     let mut worst: f64 = 1.0;
     for apart in BAD {
         let Ok(mut workload) = Workload::apart(size, apart, config.seed) else { continue };

@@ -1,4 +1,4 @@
-//! The methods of long copies and fills: strings, and the thresholds.
+//! The methods of long copies and fills: the use of string instructions, and the thresholds.
 
 use std::time::Duration;
 
@@ -50,8 +50,9 @@ pub(super) fn train(
     if !takes_new_strings(&found, &base) {
         return Ok(Some(found));
     }
-    // At offsets that random addresses rarely have, strings may be far slower. Sizes that would
-    // newly use strings at any alignment are tried at offsets that are known to be bad.
+    // At offsets that random addresses rarely have, string instructions may be far slower. Sizes
+    // that would newly use string instructions at any alignment are tried at offsets that are
+    // known to be bad.
     for trained in &mut trained {
         let size = trained.size;
         let is_string = |policy| search::method(function, policy, size) == Method::String;
@@ -66,8 +67,8 @@ pub(super) fn train(
     Ok(Some(search::best(function, &trained, base)))
 }
 
-/// Whether, under `found`, some copies use a string at any alignment that did not use one under
-/// `base`.
+/// Whether, under `found`, some copies use a string instruction at any alignment that did not use
+/// it under `base`.
 fn takes_new_strings(found: &Policy, base: &Policy) -> bool {
     let range =
         |policy: &Policy| (policy.thresholds.rep_movsb_min, policy.thresholds.rep_movsb_max);

@@ -36,7 +36,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Bytes by which both buffers may be shifted.
+    /// The number of bytes by which both buffers may be shifted.
     const ROOM_BYTES: usize = 64 << 10;
 
     pub(super) fn new(size_bytes: usize, apart: Apart) -> Self {

@@ -18,7 +18,7 @@ use super::worker::{TIMEOUT, Worker, distributed};
 use crate::drive::{self, Conversation};
 use crate::error::Error;
 
-/// Packets of a loop: as many as testpmd's `start tx_first 32` sends.
+/// The number of packets in a loop: as many as testpmd's `start tx_first 32` sends.
 const PACKETS_OF_LOOP: usize = 32 * 32;
 
 /// The time that packets in transit have after the last packet was made: for the side that ends
@@ -217,8 +217,8 @@ impl Forwarding {
         let busy_cycles = snapshots.iter().map(|snapshot| snapshot.busy_cycles).sum();
         let times = snapshots.iter().map(|snapshot| snapshot.time_ns);
         let mut counted = Counted {
-            // The threads publish their counters one after the other, and the mean of their times
-            // gives the right rate.
+            // The threads publish their counters in turn, and the mean of their times gives the
+            // right rate.
             time_ns: times.sum::<u64>() / snapshots.len() as u64,
             made,
             rx_packets,

@@ -11,8 +11,8 @@ use crate::forward::flow::Layout;
 /// The guest's memory: the kernel, its initial file system, and the buffers of two rings.
 const MEMORY_MIB: u32 = 128;
 
-/// Descriptors per ring: as many as with the other guests, which is the largest number that QEMU
-/// allows.
+/// The number of descriptors per ring: as many as with the other guests, which is the largest
+/// number that QEMU allows.
 const RING: u32 = 1024;
 
 /// The time between two attempts of QEMU to connect to a switch.

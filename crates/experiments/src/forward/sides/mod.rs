@@ -1,5 +1,5 @@
-//! The two sides of a flow, as their run uses them: `Side` is the contract, and each program has
-//! a file that implements it.
+//! The interface through which a run uses the two sides of a flow. The trait `Side` is this
+//! interface, and each program has a file that implements it.
 //!
 //! From the bottom up:
 //!

@@ -41,7 +41,7 @@ unsafe impl Allocator for C {
     #[inline]
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
         if align <= MALLOC_ALIGN {
-            // SAFETY: malloc takes every size.
+            // SAFETY: malloc accepts every size.
             return NonNull::new(unsafe { libc::malloc(size) }.cast());
         }
         let mut block = ptr::null_mut();
@@ -53,7 +53,7 @@ unsafe impl Allocator for C {
 
     fn allocate_zeroed(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
         if align <= MALLOC_ALIGN {
-            // SAFETY: calloc takes every size.
+            // SAFETY: calloc accepts every size.
             return NonNull::new(unsafe { libc::calloc(1, size) }.cast());
         }
         let block = self.allocate(size, align)?;

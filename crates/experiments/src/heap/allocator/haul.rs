@@ -39,7 +39,7 @@ impl Haul {
             let busy = &start.cpus[..start.threads.min(start.cpus.len())];
             let free: Vec<usize> =
                 sys::affinity().into_iter().filter(|cpu| !busy.contains(cpu)).collect();
-            // The thread ends with the process, as the heap does.
+            // The thread ends with the process, like the heap.
             let housekeeper = move || {
                 let _ = sys::set_affinity(&free);
                 loop {

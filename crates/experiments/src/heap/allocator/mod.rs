@@ -1,4 +1,4 @@
-//! A heap as a driver calls it.
+//! The functions with which a driver calls a heap, for each kind of heap.
 //!
 //! - `dynamic`: functions that are found by name at run time;
 //! - [`c`]: the functions of the C library or of the preloaded library;

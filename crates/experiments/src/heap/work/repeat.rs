@@ -146,8 +146,8 @@ impl<A: Allocator> Repeat<'_, A> {
         let address = self.allocator.allocate(size, shape.align);
         let address =
             address.ok_or_else(|| no_block(Shape { size, ..shape }, self.held.blocks.len()))?;
-        // The first byte is written, as every program does. SAFETY: the block was allocated above
-        // and has at least a byte.
+        // Like every program, this function writes to the block. SAFETY: the block was allocated
+        // above and has at least a byte.
         unsafe { fill(address, 1) };
         Ok(Block { address, size })
     }

@@ -25,7 +25,8 @@ const SPINS: u32 = 64;
 /// All steps, and their blocks.
 pub(super) struct Script {
     steps: Fixed<Step>,
-    /// Indices of the steps of each thread, in ascending order, one thread after the other.
+    /// The indices of each thread's steps, in ascending order: first those of thread 0, then
+    /// those of thread 1, and so on.
     by_thread: Fixed<u32>,
     /// The beginning of each thread's indices, and the end of the last thread's indices.
     begins: Vec<usize>,

@@ -16,9 +16,9 @@ pub struct Bursts {
     pub sized: (u64, u64),
     /// The number of measured times from one burst to the next, and the sum of their cycles.
     pub gaps: (u64, u64),
-    /// Cycles since the probe was attached.
+    /// The number of cycles since the probe was attached.
     pub cycles: u64,
-    /// Cycles per second; 0 if it is not known.
+    /// The number of cycles per second; 0 if the number is not known.
     pub cycles_per_s: u64,
 }
 

@@ -21,7 +21,7 @@ pub use bursts::Bursts;
 
 /// A larger number of queues than any program has, in both directions together.
 const QUEUES_MAX: usize = 1 << 16;
-/// Pages of one answer: 513 sizes, 100 on each.
+/// The largest number of pages per answer: 513 sizes, 100 on each page.
 const PAGES_MAX: usize = 16;
 
 /// A queue in one direction.

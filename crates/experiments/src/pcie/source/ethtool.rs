@@ -24,9 +24,9 @@ const NAMES: [&str; 9] = [
     "pci_bw_outbound_high",
     "pci_bw_outbound_low",
 ];
-/// More statistics than any driver has.
+/// The largest accepted number of statistics: more than any driver has.
 const STATISTICS_MAX: usize = 1 << 16;
-/// Bytes of a statistic's name (ETH_GSTRING_LEN).
+/// The size of a statistic's name in bytes (ETH_GSTRING_LEN).
 const NAME_BYTES: usize = 32;
 /// `SIOCETHTOOL`, and its commands. Source: include/uapi/linux/{sockios,ethtool}.h.
 const SIOCETHTOOL: libc::c_ulong = 0x8946;

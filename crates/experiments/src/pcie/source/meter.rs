@@ -146,7 +146,7 @@ mod tests {
         Count { quantity: Quantity::Traffic(name), value, unit: 1.0 }
     }
 
-    /// Gives one recorded answer after the other.
+    /// Returns the recorded answers in their order.
     struct Recorded(Vec<Vec<Count>>, About);
 
     impl Source for Recorded {

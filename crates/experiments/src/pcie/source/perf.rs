@@ -20,7 +20,7 @@ pub struct Event {
 pub struct Value {
     /// The number of events while the counter ran.
     pub count: u64,
-    /// Nanoseconds since the counter was opened.
+    /// The time in nanoseconds since the counter was opened.
     pub enabled_ns: u64,
     /// The part of that time in which the counter ran. This part is shorter than the time if
     /// events use a unit's registers alternately.

@@ -1,5 +1,5 @@
-//! One core forwards a modelled NIC's packets, at one rate after the other. The device's counts
-//! are compared with the estimate for the batches that occurred.
+//! One core forwards a modelled NIC's packets, at each rate in turn. The device's counts are
+//! compared with the estimate for the batches that occurred.
 //!
 //! The core polls, swaps the addresses of each packet and sends it, and spends the time `work`
 //! for each burst. These times determine the sizes of batches. At a low rate most polls are
@@ -27,7 +27,7 @@ const WARM_UP: f64 = 0.1;
 const POLLS_BETWEEN: u32 = 256;
 /// The least number of packets of a reliable result.
 const PACKETS_LEAST: u32 = 100;
-/// Bytes of the two addresses of a frame.
+/// The size of a frame's two addresses in bytes.
 const ADDRESSES_BYTES: usize = 12;
 
 /// A sweep over rates: see the module.
@@ -35,7 +35,7 @@ const ADDRESSES_BYTES: usize = 12;
 pub struct Sweep {
     /// The NIC, its driver and its link.
     pub setup: Setup,
-    /// Bytes of each packet.
+    /// The size of each packet in bytes.
     pub size_bytes: u32,
     /// Packets a second, ascending.
     pub rates: Vec<f64>,

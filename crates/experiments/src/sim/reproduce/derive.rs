@@ -16,7 +16,7 @@ pub(super) struct Ours {
     pub(super) overlap: f64,
 }
 
-/// haul's row for a row of the paper.
+/// haul's values for one row of the paper's Table 2; `None` if a result is missing.
 pub(super) fn ours(row: &Row, results: &Results) -> Option<Ours> {
     let cycles = |mode, overlap| results.row(row.payload_bytes, mode, row.in_order, overlap);
     let base = cycles(Mode::Base, true)?;

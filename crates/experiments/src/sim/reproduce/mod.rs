@@ -40,10 +40,10 @@ pub use point::{Calibration, Point};
 /// The settings of a reproduction.
 #[derive(Clone, Debug)]
 pub struct Reproduce {
-    /// Packets of each trace. The paper: 100,000.
+    /// The number of packets per trace. The paper: 100,000.
     pub packets: u64,
-    /// Packets of each trace in the calibrated runs. A run reaches its steady state long before
-    /// its last packet.
+    /// The number of packets per trace in the calibrated runs. A run reaches its steady state
+    /// long before its last packet.
     pub packets_calibrated: u64,
     /// The number of runs at the same time.
     pub threads: usize,
@@ -128,7 +128,7 @@ fn calibrate(
     progress: (&mut usize, usize),
     context: &mut Context<'_>,
 ) -> Result<u64, Error> {
-    /// Iterations of the probe: about as many cycles as the stack takes per packet.
+    /// The number of iterations of the probe: about as many cycles as the stack takes per packet.
     const PROBE_WORK: u64 = 1000;
     let wanted = none.base_line(0).map_or(0.0, |line| line.missing_cycles());
     if wanted < 0.5 {

@@ -176,7 +176,7 @@ impl std::fmt::Display for Point {
 
 /// Runs by point.
 pub(super) struct Results {
-    /// Packets of each.
+    /// The number of packets per run.
     pub packets: u64,
     /// The digest of the program's bytes, which shows whether a record can be reproduced.
     pub program_digest: String,

@@ -260,10 +260,10 @@ impl Plan {
         Ok(Completion::Now)
     }
 
-    /// Runs all tasks without a whole record file, `threads` at once, and emits the records of
-    /// all tasks. When the run is stopped, no further task begins, and the running tasks end
-    /// without a record. When a record cannot be written, no further task begins. If a task
-    /// fails, the other tasks still run.
+    /// Runs all tasks without a whole record file on `threads` concurrent threads, and emits the
+    /// records of all tasks. When the run is stopped, no further task begins, and the running
+    /// tasks end without a record. When a record cannot be written, no further task begins. If a
+    /// task fails, the other tasks still run.
     ///
     /// # Errors
     /// The error is that of the first failed task; the records of completed tasks are kept.

@@ -49,7 +49,7 @@ pub(super) struct Walk {
     pub(super) id: u16,
     /// Where the next descriptor is, in the layout's numbering.
     pub(super) next: u16,
-    /// Descriptors of the ring that the walk has visited.
+    /// The number of the ring's descriptors that the walk has visited.
     pub(super) count: u16,
     pub(super) descriptor: Descriptor,
 }

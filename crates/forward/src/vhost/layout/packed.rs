@@ -1,6 +1,6 @@
 //! The packed ring: the descriptors themselves show which chains are available. A used chain is
 //! written to its first location. The first chain of a burst is written last, so that the driver
-//! sees the whole burst at once.
+//! sees either no chain of the burst or all of them.
 //!
 //! If both sides keep the order, the device publishes only the last chain of a burst that it has
 //! read. The device writes the id of this last chain to the location of the first chain (section
@@ -22,7 +22,7 @@ pub(in crate::vhost) struct PackedRing {
     next: Location,
     /// The first chain of a burst, which is published last.
     held: Option<(Location, u16, u32)>,
-    /// Descriptors that were used since the last publication.
+    /// The number of descriptors that were used since the last publication.
     unpublished: u16,
     has_events: bool,
     /// Whether only the last chain of a burst is published.

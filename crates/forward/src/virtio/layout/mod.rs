@@ -184,7 +184,7 @@ mod tests {
         ring: Ring,
         split: Option<Split>,
         packed: Option<Packed>,
-        /// Chains that were published as used, and the location of the next one.
+        /// The number of chains that were published as used, and the location of the next chain.
         shown: u16,
         location: Location,
     }

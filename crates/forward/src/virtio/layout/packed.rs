@@ -15,7 +15,7 @@ use crate::ring::split::NEXT;
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     packet: u32,
-    /// Descriptors of the chain.
+    /// The number of descriptors in the chain.
     count: u16,
 }
 

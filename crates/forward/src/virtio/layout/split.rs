@@ -173,7 +173,7 @@ impl SplitRing {
             return Ok((head, written));
         }
         if self.ready() == 1 {
-            // The last chain of the batch is not one of those that were published.
+            // The last chain of the batch is not among the published chains.
             return Err(Broken);
         }
         self.batch = Some((last, written));

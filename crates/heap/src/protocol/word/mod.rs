@@ -19,21 +19,21 @@ pub(crate) use record::{Cache, CacheWord, Process, ProcessWord};
 /// The highest cache number: 15 bits of a slot word. The lowest is 1.
 pub(crate) const CACHE_ID_MAX: u32 = 0x7FFF;
 
-/// The most caches that serve one thread each. The other numbers are for the spare records:
-/// [`crate::layout::Geometry::spare_caches`].
+/// The largest number of caches that serve one thread each. The other numbers are for the spare
+/// records: [`crate::layout::Geometry::spare_caches`].
 pub(crate) const CACHES_MAX: u32 = CACHE_ID_MAX - PROCESSES_MAX * 8;
 
 /// How many processes can share a heap: 7 bits of a slot word.
 pub(crate) const PROCESSES_MAX: u32 = 128;
 
-/// The most PID namespaces in which processes of a heap can run, plus one: 7 bits of a process
-/// record's word. The value 0 means unknown.
+/// The largest number of PID namespaces in which processes of a heap can run, plus one: 7 bits of
+/// a process record's word. The value 0 means unknown.
 pub(crate) const NAMESPACES_MAX: usize = 128;
 
 /// How many tags there can be, including the empty tag 0: 8 bits of a slot word.
 pub(crate) const TAGS_MAX: u32 = 256;
 
-/// Pieces per slice. A piece is 4 KiB; a slice's memory is counted in pieces.
+/// The number of pieces per slice. A piece is 4 KiB; a slice's memory is counted in pieces.
 pub(crate) const PIECES: u32 = 16;
 
 /// The number of a cache: 1 to [`CACHE_ID_MAX`]. 0 means none.

@@ -5,7 +5,7 @@ use crate::pcie::transaction::{Direction, Transaction};
 /// The count of one kind of transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The purpose. The names are those of the estimate.
+    /// The purpose. The estimate uses the same names.
     pub what: &'static str,
     /// The initiator and the direction of the data.
     pub direction: Direction,

@@ -25,7 +25,7 @@ use super::workload::in_range;
 use driver::Driver;
 use hardware::Hardware;
 
-/// The parameters of a modelled NIC: those of an [`Estimate`], without rate and sizes.
+/// The parameters of a modelled NIC: the parameters of an [`Estimate`], without rate and sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// The NIC with its options applied.

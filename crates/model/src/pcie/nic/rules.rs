@@ -6,7 +6,7 @@ use crate::pcie::error::PcieError;
 /// The kind of a driver's burst functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The driver handles one packet after the other.
+    /// The driver handles the packets one at a time.
     Scalar,
     /// The driver allocates buffers in bulk.
     Bulk,
@@ -46,7 +46,7 @@ pub enum TxDoorbell {
     ReportStatus,
 }
 
-/// The number of descriptors that a device reads at once.
+/// The number of descriptors that a device reads with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// The largest number of descriptors.
@@ -62,7 +62,7 @@ pub struct Completion {
     pub bytes: u32,
     /// The rule by which the device writes a completion.
     pub every: WriteBack,
-    /// The number of completions that are written at once.
+    /// The number of completions that one write contains.
     pub together: u32,
 }
 
@@ -172,7 +172,7 @@ pub struct Nic {
     pub line_gigabits: Option<u32>,
     /// The size of a receive descriptor in bytes, as the device reads it.
     pub rx_descriptor_bytes: u32,
-    /// The number of receive descriptors that the device reads at once.
+    /// The number of receive descriptors that the device reads with one request.
     pub rx_fetch: Fetch,
     /// The device's completions for received packets.
     pub rx_completion: Completion,

@@ -72,11 +72,12 @@ pub struct History {
     pub threads: Vec<u32>,
     /// The names of tags. The first is for blocks without a tag.
     pub tags: Vec<String>,
-    /// The largest number of blocks that were live at once: every [`Operation::block`] is below it.
+    /// The largest number of blocks that were live at the same time: every [`Operation::block`]
+    /// is below it.
     pub blocks: u32,
     /// The number of blocks that were never freed.
     pub live: u32,
-    /// The largest sum of requested bytes that were live at once.
+    /// The largest sum of requested bytes that were live at the same time.
     pub peak_bytes: u64,
     /// The defects of the trace.
     pub oddities: Oddities,

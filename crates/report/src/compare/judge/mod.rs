@@ -22,12 +22,13 @@ const FALSE_ALARMS: f64 = 0.05;
 /// The chance that the shown interval misses the change of one figure.
 const TAILS: f64 = 0.05;
 
-/// The usual deviation counts as having this many degrees of freedom: those of a comparison of
-/// three runs with three. With 2, fewer real changes were found in 80 runs on record; with 8,
+/// The number of degrees of freedom that the usual deviation counts as having: as many as in a
+/// comparison of three runs with three. With 2, fewer real changes were found in 80 runs on
+/// record; with 8,
 /// 3.5% of the comparisons of a program with itself gave a false alarm.
 const USUAL_FREEDOM: f64 = 4.0;
 
-/// Runs of both sides together that are needed to measure their spread.
+/// The smallest number of runs, of both sides together, with which their spread can be measured.
 const RUNS_MIN: usize = 4;
 
 /// A baseline that moved by more than this share is not comparable between the sides. No copy of
@@ -292,7 +293,7 @@ fn floor(records: &[&Record]) -> f64 {
 }
 
 /// Whether the means of two sides differ by more than chance; true if there are too few runs to
-/// tell.
+/// decide this.
 fn is_moved(old: &[f64], new: &[f64]) -> bool {
     let runs = old.len() + new.len();
     if runs < RUNS_MIN {

@@ -48,8 +48,8 @@ pub struct Verdict {
     pub course: Vec<f64>,
 }
 
-/// The verdicts on all machines: losses first, then what the run cannot tell, gains, equal results,
-/// and facts. Within these groups they are in the order in which a reader asks.
+/// The verdicts on all machines: losses first, then open verdicts, gains, equal results, and
+/// facts. Within these groups they are in the order in which a reader asks.
 ///
 /// ```
 /// use haul_model::{Comparison, Line, Record};

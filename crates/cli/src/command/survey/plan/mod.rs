@@ -33,7 +33,7 @@ use crate::command::steps::Steps;
 pub(super) struct Resources {
     /// Caches of one core.
     pub(super) caches: Caches,
-    /// Processors that this process may run on.
+    /// The number of processors that this process may run on.
     pub(super) processors: usize,
     /// Available memory, in bytes.
     pub(super) available_bytes: u64,
@@ -57,7 +57,7 @@ struct Extent {
     class: Duration,
     drawn: Duration,
     size: Duration,
-    /// Powers of two between adjacent sizes.
+    /// The number of powers of two between adjacent sizes.
     octaves: usize,
     size_max_bytes: usize,
     distributions: &'static [&'static str],
@@ -70,7 +70,8 @@ struct Extent {
     /// Sizes that are measured only with haul's choice and its candidates, because all transports
     /// would need seconds each.
     channel_sizes_large: &'static [usize],
-    /// Blocks of a round of growth. DPDK's times grow with the square of this number.
+    /// The number of blocks per round of growth. DPDK's times grow with the square of this
+    /// number.
     heap_count: usize,
 }
 
@@ -116,8 +117,8 @@ const FULL: Extent = Extent {
 /// machine needs none.
 const CHANNEL_TRIES: u32 = 2;
 
-/// Restarts of a flow through a guest, and the measured time of each: enough for a sentence, which
-/// may be that no difference is known. `haul forward pvp` measures more.
+/// The number of restarts of a flow through a guest, and the measured time per restart: enough
+/// for a sentence, which may be that no difference is known. `haul forward pvp` measures more.
 const FLOW_RESTARTS: usize = 3;
 const FLOW_WINDOW: Duration = Duration::from_millis(150);
 

@@ -1,11 +1,13 @@
-//! Computes the use of strings and the thresholds from times by method and size: pure arithmetic.
+//! Computes the use of string instructions and the thresholds from the times of each method and
+//! size: pure arithmetic.
 //!
 //! There are few thresholds, and their values are the measured sizes. The search therefore tries
-//! all combinations. For copies, it tries them with strings at any alignment, and with strings
-//! only if target and source are aligned alike. At each size, the cost of a combination is the
-//! logarithm of the ratio of its method to the default, if that ratio is beyond doubt: see
-//! [`counted`]. The cheapest wins. Among combinations of equal cost, the one that changes the
-//! method of the fewest sizes wins, and among these the one with the fewest changed thresholds.
+//! all combinations. For copies, it tries them with string instructions at any alignment, and
+//! with string instructions only if target and source are aligned alike. At each size, the cost
+//! of a combination is the logarithm of the ratio of its method to the default, if that ratio is
+//! beyond doubt: see [`counted`]. The cheapest combination wins. Among combinations of equal
+//! cost, the one that changes the method of the fewest sizes wins, and among these the one with
+//! the fewest changed thresholds.
 
 use haul_copy::NEVER;
 use haul_copy::Policy;
@@ -26,9 +28,9 @@ pub const LOSS_MARGIN: f64 = 0.003;
 /// known offsets, 63 of the 4,096 distances within a page are the worst.
 const BAD_OFFSET_SHARE: f64 = 63.0 / 4096.0;
 
-/// A string that takes this many times as long as registers at the worst offset is not used,
-/// because a program may use that offset in every call. Zen 4 takes 20 times as long, and Zen 5
-/// 1.8.
+/// If a string instruction needs more than this many times the time of registers at the worst
+/// offset, the string instruction is not used, because a program may use that offset in every
+/// call. Zen 4 needs 20 times the time, and Zen 5 1.8 times.
 const BAD_OFFSET_MAX: f64 = 3.0;
 
 /// A method of moving bytes, as thresholds choose it.
@@ -57,9 +59,9 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Adds the cost of the worst bad offset, for its share of calls, to strings at any
-    /// alignment. `over_registers` is the time of strings divided by the time of registers at
-    /// that offset.
+    /// Adds the cost of the worst bad offset, for its share of calls, to string instructions at
+    /// any alignment. `over_registers` is the time of string instructions divided by the time of
+    /// registers at that offset.
     pub fn add_worst(&mut self, over_registers: f64) {
         let of =
             |wanted| self.ratios.iter().find(|(method, _)| *method == wanted).map(|(_, it)| *it);
@@ -210,10 +212,10 @@ pub fn method(function: Function, policy: &Policy, size: usize) -> Method {
     }
 }
 
-/// The base, but with the use of strings and the thresholds of a function that cost the least at
-/// the trained sizes. Thresholds of other functions, and all thresholds if nothing is cheaper,
-/// stay those of the base. Sizes above the trained sizes keep the base's method, because a method
-/// that loses at the trained sizes may win at larger sizes, as streaming does.
+/// The base, but with the use of string instructions and the thresholds of a function that cost
+/// the least at the trained sizes. Thresholds of other functions, and all thresholds if nothing
+/// is cheaper, stay those of the base. Sizes above the trained sizes keep the base's method,
+/// because a method that loses at the trained sizes may win at larger sizes, as streaming does.
 #[must_use]
 pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     let mut values: Vec<usize> = trained.iter().map(|trained| trained.size).collect();

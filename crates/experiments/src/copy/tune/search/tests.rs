@@ -4,7 +4,8 @@ use super::*;
 
 const SIZES: [usize; 8] = [2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144];
 
-/// A policy that allows strings at any alignment, but whose thresholds use only registers.
+/// A policy that allows string instructions at any alignment, but whose thresholds use only
+/// registers.
 fn registers() -> Policy {
     let mut policy = Policy::for_this_processor();
     policy.strings = Strings::Any;
@@ -116,9 +117,9 @@ fn best_keeps_defaults_above_trained_sizes() {
     );
 }
 
-/// Strings that win at the largest size are not used at larger sizes, where the defaults stream.
-/// On one processor with 504 MiB of last-level cache, such strings saved 4% at 128 MiB, but
-/// needed twice the time of streaming at 1 GiB.
+/// String instructions that win at the largest size are not used at larger sizes, where the
+/// defaults stream. On one processor with 504 MiB of last-level cache, such string instructions
+/// saved 4% at 128 MiB, but needed twice the time of streaming at 1 GiB.
 #[test]
 fn strings_end_at_largest_trained_size() {
     let data = trained(|method, size| match method {
@@ -139,8 +140,9 @@ fn strings_end_at_largest_trained_size() {
     }
 }
 
-/// Strings that the defaults use above the trained sizes are still used there, whether their
-/// range has an end or not, and whether strings or registers win at the largest size.
+/// String instructions that the defaults use above the trained sizes are still used there,
+/// whether their range has an end or not, and whether string instructions or registers win at the
+/// largest size.
 #[test]
 fn default_strings_stay_above_trained_sizes() {
     for string_max in [393_216, NEVER] {
@@ -204,8 +206,8 @@ fn strings_are_used_only_at_alignments_that_win() {
     }
 }
 
-/// A very slow offset forbids strings at any alignment. A bad offset counts in proportion to its
-/// share of calls.
+/// A very slow offset forbids string instructions at any alignment. A bad offset counts in
+/// proportion to its share of calls.
 #[test]
 fn bad_offset_adds_to_cost_of_strings() {
     let of = |over_registers| {

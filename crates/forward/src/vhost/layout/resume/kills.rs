@@ -124,8 +124,8 @@ impl Driver {
         self.given += 1;
     }
 
-    /// The stores that make chains available, all at once or one by one: descriptors except for
-    /// their flags, then the flags, the last descriptor's flags first.
+    /// The stores that make chains available, all chains together or one by one: descriptors
+    /// except for their flags, then the flags, the last descriptor's flags first.
     fn stores(&mut self, most: u16, at_once: bool) -> VecDeque<Store> {
         let mut all = VecDeque::new();
         loop {
@@ -200,10 +200,11 @@ fn serve(device: &mut PackedRing, most: usize, read: &mut Vec<usize>) {
 struct Case {
     shape: &'static [u16],
     shows_last: bool,
-    /// Bursts before the one in which the device dies, and most chains of a burst.
+    /// The number of bursts before the burst in which the device dies, and the largest number of
+    /// chains per burst.
     bursts: usize,
     burst: usize,
-    /// Most outstanding descriptors.
+    /// The largest number of outstanding descriptors.
     out: u16,
     /// Whether the driver continues before the next device starts.
     goes_on: bool,
@@ -310,7 +311,7 @@ fn go_on_beside_a_driver(memory: &Memory, outs: &[u16]) {
     assert!(tried > 1000, "{tried}");
 }
 
-/// Includes a driver that makes a whole ring available at once, the last descriptor first.
+/// Includes a driver that makes a whole ring available in one step, the last descriptor first.
 #[test]
 fn recorded_location_resumes_beside_any_driver() {
     go_on_beside_a_driver(&Memory::new(true), &[8, 7, 5]);

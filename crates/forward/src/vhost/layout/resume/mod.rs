@@ -50,7 +50,8 @@ enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resumed {
     pub(super) location: Location,
-    /// Chains that the previous device had read but not published. They were returned empty.
+    /// The number of chains that the previous device had read but not published. They were
+    /// returned empty.
     pub(super) lost: u64,
 }
 
@@ -229,16 +230,18 @@ impl Round {
         is_next && self.are_chains(&self.entries[..ahead])
     }
 
-    /// Whether each of the descriptors from the oldest on was used or belongs to a used chain.
-    /// The driver may have made the beginning of the oldest chain available again.
+    /// Whether each descriptor in `entries`, which begin with the oldest, was used or belongs to
+    /// a used chain. The first entries may be the end of a used chain whose beginning the driver
+    /// has made available again.
     fn are_chains(&self, entries: &[(Entry, Owner)]) -> bool {
         let is_driver = |(_, owner): &(Entry, Owner)| *owner == Owner::Driver;
         if let [first, rest @ ..] = entries
             && !is_driver(first)
             && rest.iter().all(is_driver)
         {
-            // The burst was not published. If it were the end of an old chain, the result would
-            // be the same location, and returning that chain again is harmless.
+            // The device died before it published this burst: the burst's first descriptor is
+            // written last. If this descriptor is instead the end of an old chain, the device
+            // resumes at the same location and returns that chain again, which is harmless.
             return false;
         }
         // The id of the chain that may continue, if it is known; and whether the chain must
