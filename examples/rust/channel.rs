@@ -1,4 +1,5 @@
-//! Sends 64 MiB to another process, which gets a private copy, whole or not at all.
+//! Sends 64 MiB to another process, which gets a private copy of the whole message, or no
+//! message.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ fn receive() -> Result<(), Box<dyn Error>> {
 
 fn send(socket: &Path) -> Result<(), Box<dyn Error>> {
     let mut channel = Channel::connect(socket, &Settings::default())?;
-    // After the call this process may change the bytes.
+    // After the call, this process may change the bytes.
     let account = channel.send(&vec![7; BYTES])?;
     println!("sent {BYTES} B by {}", account.mechanism);
     let mut answer = [0; 9];

@@ -3,7 +3,7 @@
 use haul::copy::{Hint, Policy, copy, copy_within, fill};
 
 fn main() {
-    // Called once, early. It reads this machine's haul.toml if there is one.
+    // A program calls `init` once, early. It reads this machine's haul.toml if there is one.
     haul::init();
     println!("the policy for this processor is {:?}", Policy::current());
 
@@ -19,7 +19,7 @@ fn main() {
     fill(&mut target[..4096], 0);
     assert!(target[..4096].iter().all(|byte| *byte == 0));
 
-    // No thread reads the target soon, so it need not enter the caches.
+    // No thread reads the target soon, so the copy need not put it into the caches.
     Hint::Streamed.copy(&mut target, &source);
     assert_eq!(target, source);
     println!("copied and filled");

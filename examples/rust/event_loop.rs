@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn send() -> Result<(), Box<dyn Error>> {
     let (ours, theirs) = channel::pair()?;
-    // The other process gets its end as standard input.
+    // The other process gets its end of the channel as standard input.
     let mut command = Command::new(env::current_exe()?);
     let mut receiver = command.arg("receive").stdin(Stdio::from(theirs)).spawn()?;
 
@@ -53,7 +53,8 @@ fn receive() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One turn of the loop. A real program would poll all its descriptors here.
+/// Waits, in one turn of the loop, until the descriptor is readable. A real program would poll
+/// all its descriptors here.
 fn wait(channel: BorrowedFd<'_>) -> Result<(), Box<dyn Error>> {
     poll(&mut [PollFd::new(&channel, PollFlags::IN)], None)?;
     Ok(())

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (report, reported) = mpsc::channel();
     let census = Census { kinds: BTreeMap::new(), report, counters: Counters::default() };
     let ports: [Box<dyn Port>; 2] = [source, Box::new(census)];
-    // The worker is a thread of its own. It ends by itself once both ports are finished.
+    // The worker runs on a separate thread, which ends once both ports are finished.
     let worker = Running::start("example", ports, Pool::new(1024)?, Settings::default())?;
     while !worker.is_over() {
         thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,5 @@
-//! A heap that two processes share: one writes to a block, the other reads it in place.
+//! A heap that two processes share: one process writes to a block, and the other reads the block
+//! in place.
 
 use std::error::Error;
 use std::ptr::NonNull;
@@ -20,7 +21,7 @@ fn write() -> Result<(), Box<dyn Error>> {
     let name = format!("example-{}", process::id());
     let heap = Heap::builder().limit(1 << 30).shared_named(&name)?;
     let block = heap.alloc(Request::new(TEXT.len()))?;
-    // SAFETY: the block has at least that length, and no other thread has it yet.
+    // SAFETY: the block has at least that length, and no other thread knows it yet.
     unsafe { slice::from_raw_parts_mut(block.as_ptr(), TEXT.len()) }.copy_from_slice(TEXT);
 
     // Each process maps the heap at another address, so processes exchange offsets.
@@ -38,7 +39,7 @@ fn read(name: &str, offset: u64) -> Result<(), Box<dyn Error>> {
     let heap = Heap::builder().attach_named(name)?;
     let block: NonNull<u8> =
         heap.pointer(Offset::new(offset)).ok_or("the offset is outside the heap")?;
-    // SAFETY: the other process does not change the block until this one has ended.
+    // SAFETY: the other process does not change the block until this process has ended.
     let text = unsafe { slice::from_raw_parts(block.as_ptr(), TEXT.len()) };
     assert_eq!(text, TEXT);
     println!("process {} reads: {}", process::id(), String::from_utf8_lossy(text));

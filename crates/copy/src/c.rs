@@ -1,10 +1,10 @@
 //! memcpy, memmove and memset with the C library's signatures. `libhaul` exports these functions,
 //! and benchmarks compare them with the C library, call for call.
 //!
-//! Each function contains the code that the policy uses most, and jumps to the rest: it has no
-//! frame and makes no second call. The functions have their exported names already in this crate,
-//! because a wrapper in `libhaul` would cost a jump through the global offset table: this crate
-//! takes no part in link-time optimization.
+//! Each function contains the code that the policy uses most, and jumps to the other code: the
+//! function has no frame and makes no second call. The functions have their exported names
+//! already in this crate, because a wrapper in `libhaul` would cost a jump through the global
+//! offset table: this crate takes no part in link-time optimization.
 
 use core::ffi::{c_int, c_void};
 

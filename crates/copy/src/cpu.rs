@@ -7,7 +7,7 @@
 pub enum Isa {
     /// General registers, on any processor.
     Scalar = 1,
-    /// x86-64 with SSE2. Every x86-64 processor has it.
+    /// x86-64 with SSE2. SSE2, which every x86-64 processor has.
     Sse2 = 2,
     /// x86-64 with AVX2 and an operating system that saves the ymm registers.
     Avx2 = 3,
@@ -15,7 +15,7 @@ pub enum Isa {
     Avx512vl = 4,
     /// AVX-512 F and BW, used at 64 bytes.
     Avx512 = 5,
-    /// aarch64 with NEON. Every aarch64 processor that runs Linux has it.
+    /// aarch64 with NEON. NEON, which every aarch64 processor that runs Linux has.
     Neon = 6,
 }
 
@@ -24,7 +24,7 @@ impl Isa {
     pub const ALL: [Self; 6] =
         [Self::Scalar, Self::Sse2, Self::Avx2, Self::Avx512vl, Self::Avx512, Self::Neon];
 
-    /// Whether this processor and its operating system support it.
+    /// Whether this processor and its operating system support this instruction set.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
@@ -74,8 +74,8 @@ impl Isa {
     }
 }
 
-/// Whether two names are equal. It does not call the C library's comparison, because this crate
-/// must not depend on that library.
+/// Whether two names are equal. This function does not call the C library's comparison, because
+/// this crate must not depend on that library.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(a, b)| a == b)
 }
@@ -98,9 +98,9 @@ pub enum Vendor {
 pub const LAST_CACHE_MAX_BYTES: usize = 1 << 30;
 
 /// The assumed size, in bytes, of a last-level cache whose size is unknown or not accepted: the
-/// size in one core complex (AMD EPYC) or in an average desktop processor. If it is too small,
-/// copies between this size and the real one are somewhat slower; if it is too large, copies that
-/// need non-temporal stores do not use them.
+/// size in one core complex (AMD EPYC) or in an average desktop processor. If the assumed size is
+/// too small, copies between this size and the real one are somewhat slower. If it is too large,
+/// copies that need non-temporal stores do not use them.
 pub const LAST_CACHE_STAND_IN_BYTES: usize = 32 << 20;
 
 /// The largest part of a last-level cache that one process is assumed to have, in bytes: the
@@ -120,7 +120,7 @@ pub struct Facts {
     pub model: u32,
     /// The widest instruction set that the processor and its operating system support.
     pub widest: Isa,
-    /// Whether one masked instruction can move up to 64 bytes and one instruction can make the
+    /// Whether one masked instruction can move up to 64 bytes and one instruction can compute the
     /// mask: AVX-512 BW and VL, and BMI2.
     pub has_masks: bool,
     /// Whether the processor has AVX-512 and lowers its clock for registers of 64 bytes: processors
@@ -129,8 +129,8 @@ pub struct Facts {
     /// Whether the processor announces enhanced `rep movsb` and `rep stosb` (ERMS), which move more
     /// than one byte at a time.
     pub enhanced_string: bool,
-    /// Whether the processor announces fast short `rep movsb` (FSRM). It is an announcement, not a
-    /// measurement.
+    /// Whether the processor announces fast short `rep movsb` (FSRM). This is an announcement of
+    /// the processor, not a measurement.
     pub fast_short_string: bool,
     /// The size of the last-level cache in bytes as the processor reports it. A hypervisor may
     /// report a wrong size. 0 if it is not reported.

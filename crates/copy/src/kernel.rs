@@ -1,4 +1,5 @@
-//! Every kernel that copies or fills, by name. Benchmarks compare them and tests exercise them.
+//! Every kernel that copies or fills, by name. Benchmarks compare these kernels, and tests check
+//! them.
 //!
 //! Each kernel is a complete memmove or memset of any length, with C's calling convention.
 
@@ -37,7 +38,7 @@ impl<F: Copy> Kernel<F> {
         self.name
     }
 
-    /// A description of one line.
+    /// A one-line description.
     #[must_use]
     pub fn summary(&self) -> &'static str {
         self.summary
@@ -49,14 +50,15 @@ impl<F: Copy> Kernel<F> {
         self.isa
     }
 
-    /// Whether this processor can run it.
+    /// Whether this processor can run this kernel.
     #[must_use]
     pub fn is_available(&self) -> bool {
-        // Masks need an instruction of BMI2 besides AVX-512, and a hypervisor may hide BMI2.
+        // In addition to AVX-512, masks need an instruction of BMI2, and a hypervisor may hide
+        // BMI2.
         self.isa.is_available() && (self.name != "masks" || crate::cpu::has_masks())
     }
 
-    /// The function; `None` if this processor cannot run it.
+    /// The function; `None` if this processor cannot run this kernel.
     #[must_use]
     pub fn function(&self) -> Option<F> {
         self.is_available().then_some(self.function)
@@ -65,7 +67,8 @@ impl<F: Copy> Kernel<F> {
     /// The function, on any processor.
     ///
     /// # Safety
-    /// The caller must run it on a processor, or under an emulator, that has [`Kernel::isa`].
+    /// The caller must run the function on a processor, or under an emulator, that has
+    /// [`Kernel::isa`].
     #[must_use]
     pub unsafe fn function_unchecked(&self) -> F {
         self.function

@@ -1,8 +1,8 @@
 //! memcpy, memmove and memset for servers: kernels, dispatch, thresholds.
 //!
 //! The crate has no dependency, does not use the standard library, allocates nothing and calls no
-//! copy function of the C library. It can therefore be used below everything else, including an
-//! allocator or a preloaded library.
+//! copy function of the C library. The crate can therefore be used below everything else,
+//! including an allocator or a preloaded library.
 //!
 //! ```
 //! let source = [7_u8; 300];
@@ -34,13 +34,13 @@
 //! - `arch`: the algorithm, written once over a cache line in registers, and a thin file for each
 //!   instruction set;
 //! - [`cpu`]: the processor's instruction sets and identity;
-//! - `thresholds`: the sizes at which the copying method changes;
+//! - `thresholds`: the sizes from which another copying method is used;
 //! - `policy`: every choice that depends on the processor, as one value, with a default for each
 //!   processor;
 //! - [`kernel`]: every kernel by name, for benchmarks and tests;
 //! - `dispatch`: the choice of a kernel for each call;
-//! - `raw`: the functions over pointers, re-exported here;
-//! - [`c`]: those in C's calling convention;
+//! - `raw`: the functions that take pointers, re-exported here;
+//! - [`c`]: the same functions in C's calling convention;
 //! - `safe`: the functions over slices, re-exported here.
 #![no_std]
 #![no_builtins]
@@ -82,9 +82,10 @@ pub use thresholds::{LOOKUP_MIN, NEVER, Thresholds};
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Programs that must not compile. Each fails for the stated reason alone.
+/// Programs that must not compile. Each program fails only for the stated reason.
 ///
-/// A caller must not change a kernel's instruction set, because it decides whether the kernel runs:
+/// A caller must not change a kernel's instruction set, because the instruction set decides
+/// whether the kernel runs:
 ///
 /// ```compile_fail,E0616
 /// let mut kernel = haul_copy::kernel::copies()[0];

@@ -1,4 +1,5 @@
-//! Values that hide their origin from the compiler, used where its optimization would be slower.
+//! Values that hide their origin from the compiler, for code that the compiler's optimization
+//! would make slower.
 
 /// Returns `target` without the compiler knowing that the value is unchanged. Otherwise the
 /// compiler would turn a jump to a function that returns its argument into a call, to reuse a
@@ -27,8 +28,8 @@ pub(crate) fn same(target: *mut u8) -> *mut u8 {
 }
 
 /// Returns `at` without the compiler knowing that the value is unchanged. A loop that counts with
-/// it is therefore not unrolled into a main loop and a remainder, whose two exits would both be
-/// mispredicted.
+/// this value is therefore not unrolled into a main loop and a remainder, whose two exits would
+/// both be mispredicted.
 #[inline(always)]
 pub(crate) fn rolled(at: usize) -> usize {
     #[cfg(not(miri))]

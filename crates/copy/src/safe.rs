@@ -15,18 +15,19 @@ pub enum Hint {
     /// A device reads the target, or a core reads it much later, so the copy should bypass the
     /// caches.
     Streamed,
-    /// The data goes from core to core: another core has just written the source, or has read the
-    /// target and will read it again. The lines are therefore in that core's caches. Otherwise it
-    /// is like [`Hint::ReadSoon`].
+    /// One core passes the data to another: another core has just written the source, or has read
+    /// the target and will read it again. The lines are therefore in that core's caches. In other
+    /// respects, this hint is like [`Hint::ReadSoon`].
     Handover,
 }
 
-/// The smallest size in bytes for which [`Hint::Streamed`] bypasses the caches. Below, the fence
-/// that ends a streamed copy costs more than the lines that a plain copy would displace.
+/// The smallest size in bytes for which [`Hint::Streamed`] bypasses the caches. Below this size,
+/// the fence that ends a streamed copy costs more than the lines that a plain copy would
+/// displace.
 const STREAMED_MIN: usize = 4096;
-/// The smallest size in bytes for which [`Hint::Handover`] uses `rep movsb`, if the policy uses it
-/// at all. `rep movsb` does not read the target's lines from the other core; from this size on,
-/// that saving outweighs its start-up time.
+/// The smallest size in bytes for which [`Hint::Handover`] uses `rep movsb`, if the policy uses
+/// `rep movsb` at all. `rep movsb` does not read the target's lines from the other core; from
+/// this size on, that saving outweighs the start-up time of `rep movsb`.
 const HANDOVER_STRING_MIN: usize = 4096;
 
 impl Hint {

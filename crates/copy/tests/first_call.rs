@@ -1,6 +1,6 @@
-//! The first copy of a process, made by many threads at once: each determines the instruction set
-//! and the thresholds while the others do. It is a process of its own, because a process has one
-//! first copy.
+//! The first copy of a process, made by many threads at once: each thread determines the
+//! instruction set and the thresholds at the same time as the others. This test is a separate
+//! process, because only the first copy of a process does this.
 
 use std::sync::Barrier;
 

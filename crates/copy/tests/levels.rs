@@ -1,6 +1,6 @@
-//! Every entry of the dispatch under the policies of other processors, as far as this processor can
-//! run them natively. It is a process of its own, because a policy holds for the whole process. If
-//! the processor has no AVX-512VL, the test `avx512` emulates it.
+//! Every entry of the dispatch under the policies of other processors, as far as this processor
+//! can run them natively. This test is a separate process, because a policy holds for the whole
+//! process. If the processor has no AVX-512VL, the test `avx512` emulates it.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod support;

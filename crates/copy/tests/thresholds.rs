@@ -1,5 +1,5 @@
-//! No threshold makes a copy wrong. It is a process of its own, because thresholds hold for the
-//! whole process.
+//! No threshold makes a copy wrong. This test is a separate process, because thresholds hold for
+//! the whole process.
 #![allow(
     clippy::cast_sign_loss,
     clippy::multiple_unsafe_ops_per_block,
@@ -21,7 +21,7 @@ use support::subjects::{Copier, dispatching_copiers, dispatching_fillers};
 /// The tests of this process share its thresholds, so they run one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The largest copy, in bytes. It consists of several groups of streamed pages.
+/// The largest copy, in bytes. A copy of this size consists of several groups of streamed pages.
 const SIZE_MAX: usize = match (cfg!(miri), cfg!(debug_assertions)) {
     (true, _) => 6000,
     (_, true) => 1 << 16,
@@ -160,7 +160,7 @@ proptest! {
     }
 }
 
-/// Every method of the dispatch at every size around its smallest.
+/// Every method of the dispatch at every size around the smallest size of the method.
 #[test]
 fn every_method_is_right_around_its_smallest_size() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

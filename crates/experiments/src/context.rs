@@ -13,17 +13,20 @@ pub struct Context<'a> {
     pub run: String,
     /// `Machine::id` of the machine.
     pub machine: String,
-    /// If it is set, the experiment returns after the current sample, with the records so far.
+    /// If this flag is set, the experiment returns after the current sample, with the records so
+    /// far.
     pub stop: &'a AtomicBool,
     /// Cache sizes of one core.
     pub caches: Caches,
-    /// The CPUs that threads are pinned to. If it is empty, those that this process may run on.
+    /// The CPUs that threads are pinned to. If the list is empty, threads are pinned to the CPUs
+    /// that this process may run on.
     pub cpus: Vec<usize>,
     /// Receives every record as soon as it is complete.
     pub sink: &'a mut dyn FnMut(Record),
     /// Receives the progress of an experiment, at most 20 times a second.
     pub progress: &'a mut dyn FnMut(&Step),
-    /// Receives the reason for each subject that an experiment leaves out to go on with the others.
+    /// Receives the reason for which an experiment leaves out a subject and continues with the
+    /// other subjects.
     pub warn: &'a mut dyn FnMut(&str),
 }
 

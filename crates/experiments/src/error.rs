@@ -11,10 +11,10 @@ pub enum Error {
     /// A DPDK program did not answer.
     #[error(transparent)]
     Telemetry(#[from] haul::telemetry::Error),
-    /// A NIC, a link or a workload that cannot exist.
+    /// A requested NIC, link or workload cannot exist.
     #[error(transparent)]
     Pcie(#[from] haul_model::pcie::PcieError),
-    /// A DPDK program without the burst probe.
+    /// The DPDK program was started without the burst probe.
     #[error(
         "the program has no burst probe: start it with -d libhaul_dpdk_burst.so, from a folder that \
          only its user may write to, as those above it (scripts/install puts it under lib)"
@@ -23,13 +23,13 @@ pub enum Error {
     /// The burst probe answered with an error.
     #[error("the burst probe answered: {answer}")]
     Probe {
-        /// Its message, with the remedy.
+        /// The probe's message, with the remedy.
         answer: String,
     },
     /// A port could not be opened.
     #[error(transparent)]
     Forward(#[from] haul::forward::Error),
-    /// No subject has this name, or it does not run on this processor.
+    /// No subject has this name, or the subject does not run on this processor.
     #[error("cannot measure {name:?} for {function}; this machine has {known}; name some of these")]
     UnknownSubject {
         /// The requested name.
@@ -51,7 +51,7 @@ pub enum Error {
         /// The requested name.
         name: String,
     },
-    /// A size class that ends above the largest size.
+    /// A requested size class ends above the largest size.
     #[error("cannot draw sizes from {class}; end the class at {limit} or below")]
     SizeClass {
         /// The requested class.
@@ -59,7 +59,7 @@ pub enum Error {
         /// The largest size.
         limit: Bytes,
     },
-    /// A sweep without valid sizes.
+    /// A sweep has no valid sizes.
     #[error("cannot sweep from {first} to {last}; the first must be above 0 and at most the last")]
     Sizes {
         /// The first size.
@@ -67,7 +67,7 @@ pub enum Error {
         /// The last size.
         last: Bytes,
     },
-    /// A subject copied or filled wrongly, so that its time means nothing.
+    /// A subject copied or filled wrongly, so that its time has no meaning.
     #[error(
         "{subject:?} wrote a wrong byte at {index} of a {function} of {size_bytes} B: {found:#04x} \
          instead of {expected:#04x}; its figures are withheld; please report it with the machine's \
@@ -95,10 +95,10 @@ pub enum Error {
         /// The fault.
         reason: String,
     },
-    /// A setting of the simulated machine, or a file of them, is wrong.
+    /// A setting of the simulated machine, or a file of settings, is wrong.
     #[error("cannot use the setting {setting}: {reason}")]
     SimSetting {
-        /// The setting, or the file.
+        /// The name of the setting or of the file.
         setting: String,
         /// The fault.
         reason: String,
@@ -111,7 +111,7 @@ pub enum Error {
         /// The simulator's message.
         reason: String,
     },
-    /// A plan of simulated runs is damaged, or one of its tasks cannot be done.
+    /// A plan of simulated runs is damaged, or one of its tasks cannot run.
     #[error("cannot use the plan {}: {reason}", path.display())]
     Plan {
         /// The plan.
@@ -135,9 +135,9 @@ pub enum Error {
     PeerMissing {
         /// The heap.
         peer: &'static str,
-        /// Its library's file name, without the version.
+        /// The file name of the heap's library, without the version.
         library: &'static str,
-        /// Its Debian package.
+        /// The library's Debian package.
         package: &'static str,
     },
     /// No heap test has this name.
@@ -148,7 +148,7 @@ pub enum Error {
         /// The tests that exist.
         known: String,
     },
-    /// A block size that no heap supports.
+    /// No heap supports the requested block size.
     #[error(
         "cannot measure blocks of {asked}; a size is from 1 B to {limit}; name another --sizes"
     )]
@@ -158,7 +158,7 @@ pub enum Error {
         /// The largest size.
         limit: Bytes,
     },
-    /// An alignment that no heap supports.
+    /// No heap supports the requested alignment.
     #[error(
         "cannot align blocks to {asked}; an alignment is a power of two from 1 B to {limit}; name \
          another --align"
@@ -169,7 +169,7 @@ pub enum Error {
         /// The largest alignment.
         limit: Bytes,
     },
-    /// A producer without a consumer.
+    /// A test with a producer and a consumer was requested for an odd number of threads.
     #[error(
         "cannot pair {threads} threads that free each other's blocks; name an even number of \
          --threads"
@@ -246,12 +246,12 @@ pub enum Error {
     ChannelPeerMissing {
         /// The peer.
         peer: &'static str,
-        /// What is missing.
+        /// The missing program.
         reason: String,
-        /// How to install it.
+        /// The way to install the program.
         remedy: &'static str,
     },
-    /// Two ends on one processor.
+    /// Only one processor is allowed for the two ends of a transfer.
     #[error(
         "cannot measure transfers between two processes: this one may run on {allowed} processor, \
          and each end needs its own; allow it two (taskset, or the container's cpuset)"
@@ -260,7 +260,7 @@ pub enum Error {
         /// The number of allowed processors.
         allowed: usize,
     },
-    /// A switch and a guest on one processor.
+    /// Only one processor is allowed for a switch and a guest.
     #[error(
         "cannot measure a flow through a guest: this process may run on {allowed} processor, and \
          switch and guest both poll, each on its own; allow it two (taskset, or the container's cpuset)"
@@ -281,7 +281,7 @@ pub enum Error {
         /// The remedy.
         remedy: &'static str,
     },
-    /// A file that is not a trace, or is too large.
+    /// The file is not a trace, or is too large.
     #[error("cannot read {}: {reason}", path.display())]
     Trace {
         /// The file.
@@ -289,7 +289,7 @@ pub enum Error {
         /// The fault.
         reason: haul_model::trace::TraceError,
     },
-    /// A trace without anything to replay.
+    /// The trace has no operations to replay.
     #[error(
         "cannot use {}: it has no operation{}; record a program that allocates, with \
          LD_PRELOAD=libhaul_record.so",
@@ -299,7 +299,7 @@ pub enum Error {
     EmptyTrace {
         /// The file.
         path: std::path::PathBuf,
-        /// Whether it has operations that were not selected.
+        /// Whether the trace has operations that were not selected.
         filtered: bool,
     },
     /// haul's own heap could not be built or found.
@@ -313,17 +313,17 @@ pub enum Error {
     NoBlock {
         /// The block's size.
         size: Bytes,
-        /// Its alignment.
+        /// The block's alignment.
         align: Bytes,
-        /// The number of operations before it.
+        /// The number of operations before the failed one.
         operations: usize,
         /// The heap's error.
         reason: haul_heap::AllocError,
     },
 }
 
-/// The text of a system's error if the process (EMFILE) or the system (ENFILE) has no descriptor
-/// left. Drivers report their reasons as text.
+/// The text of the system error that the process (EMFILE) or the system (ENFILE) has no
+/// descriptor left. Drivers report their reasons as text.
 const NO_DESCRIPTOR: [&str; 2] = ["(os error 24)", "(os error 23)"];
 const RAISE_DESCRIPTORS: &str = "raise the limit of open files (ulimit -n)";
 

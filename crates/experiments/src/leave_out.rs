@@ -3,8 +3,8 @@
 use crate::context::Context;
 use crate::error::Error;
 
-/// The result of a subject. If the subject failed and the run can go on without it, this returns
-/// `None`, warns the context, and keeps the reason in `failure`.
+/// Returns the result of a subject. If the subject failed and the run can continue without it,
+/// this returns `None`, warns the context, and keeps the reason in `failure`.
 ///
 /// # Errors
 /// The subject failed and is needed for every comparison.

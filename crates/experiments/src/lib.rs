@@ -24,12 +24,13 @@
 //! so that an interrupted run keeps them. From the bottom up:
 //!
 //! - [`error`]: the error of this crate;
-//! - [`context`]: the run and the machine of records, their receiver, and the stop flag;
+//! - [`context`]: the names of run and machine in records, the records' receiver, and the stop
+//!   flag;
 //! - [`experiment`]: the interface of every experiment;
 //! - `leave_out`: the handling of a subject that fails;
 //! - [`drive`]: a process as a subject: its start, the conversation with it, and its end;
 //! - `remarks`: the remarks of a record in addition to its figure;
-//! - [`outcome`]: from the outcome of an interleaved run to its records;
+//! - [`outcome`]: turns the outcome of an interleaved run into records;
 //! - [`copy`]: memcpy, memmove and memset;
 //! - [`heap`]: allocation, compared with libc, the general heaps and DPDK;
 //! - [`channel`]: bulk transfer between two processes, compared with pipes, UCX, MPI and iceoryx2;

@@ -1,4 +1,4 @@
-//! From the outcome of an interleaved run to its records.
+//! Turns the outcome of an interleaved run into records.
 
 use haul_measure::interleave::{Control, SubjectOutcome};
 use haul_measure::{Outcome, Progress, Sampling, Subject};
@@ -16,7 +16,7 @@ pub enum Metric {
     Time,
     /// `throughput` in `GB/s` (10^9), of all threads together.
     Throughput {
-        /// The bytes that one operation counts for, on all threads together.
+        /// The number of bytes for which one operation counts, on all threads together.
         bytes_per_operation: f64,
     },
 }
@@ -101,7 +101,7 @@ fn record(
     }
     record = remarks.on(record);
     record.samples = subject.samples_ns.iter().map(|&ns| template.metric.of(ns)).collect();
-    // The comparison uses times, whatever the metric.
+    // The comparison uses times, independent of the metric.
     record.comparison.clone_from(&subject.comparison);
     let is_rate = matches!(template.metric, Metric::Throughput { .. });
     record.ratio_of = (is_rate && record.comparison.is_some()).then_some(RatioOf::Cost);

@@ -24,7 +24,7 @@ impl Remarks {
         }
     }
 
-    /// Adds the number of processors that unrelated programs kept busy, if it is known.
+    /// Adds the number of processors that unrelated programs kept busy, if this number is known.
     pub(crate) fn with_others(mut self, others_processors: Option<f64>) -> Self {
         self.others_processors = others_processors;
         self

@@ -1,6 +1,6 @@
 //! Every heap test in a tiny form: tests that measure for seconds run here in milliseconds, so
-//! that they keep working. The drivers are this program itself: its test `drives` serves at the
-//! named socket.
+//! that they keep working. This program also serves as the driver: its test `drives` serves the
+//! conversation of a run.
 
 mod support;
 
@@ -17,7 +17,7 @@ use haul_model::Record;
 
 use support::measured;
 
-/// Set for the drivers that these tests start.
+/// The environment variable that is set for the drivers that these tests start.
 const DRIVES: &str = "HAUL_TEST_DRIVES_A_HEAP";
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use haul_experiments::forward::search::{Goal, Range, Trial, search};
 use haul_measure::random::Random;
 
-/// Both stop when their bounds are this close, relative to the upper one.
+/// Both searches stop when their bounds are this close, relative to the upper one.
 const WIDTH: f64 = 0.005;
 
 #[test]
@@ -34,7 +34,7 @@ fn search_agrees_with_reference_implementation() {
         let own = own(limit, noise, exceed_ratio, loss_ratio);
         let apart = (own / reference - 1.0).abs();
         eprintln!("limit {limit}: {own} and {reference}, {:.2}% apart", 100.0 * apart);
-        // Each draws its own random losses.
+        // Each search draws its own random losses.
         let close = if noise > 0.0 { 4.0 * WIDTH } else { 2.0 * WIDTH };
         assert!(apart <= close, "limit {limit}, noise {noise}: {own}, {reference}");
     }

@@ -11,11 +11,11 @@ use haul_experiments::sim::program::Program;
 use haul_experiments::sim::reproduce::{Point, warm_packets};
 use haul_model::{Line, Record};
 
-/// The digest of the record's program, from its README. Later records contain it themselves.
+/// The digest of the record's program, from its README. Later records contain their digest.
 const RECORDED_PROGRAM: &str = "6e006b792adf76b6";
 
-/// Machines that differ in everything in which the record's machines differ. They are the cheapest
-/// of these.
+/// Machines that differ in every property in which the record's machines differ. Of all such sets
+/// of machines, these have the shortest runs.
 fn machines() -> Vec<Point> {
     let point = |payload_bytes, mode, in_order| Point {
         payload_bytes,

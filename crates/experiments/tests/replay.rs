@@ -1,5 +1,5 @@
-//! Replays and maps in a tiny form. The drivers are this program itself: its test `drives` serves
-//! at the named socket.
+//! Replays and maps in a tiny form. This program also serves as the driver: its test `drives`
+//! serves the conversation of a run.
 
 mod support;
 
@@ -23,7 +23,7 @@ use haul_model::trace::{
 
 use support::measured;
 
-/// Set for the drivers that these tests start.
+/// The environment variable that is set for the drivers that these tests start.
 const DRIVES: &str = "HAUL_TEST_DRIVES_A_HEAP";
 
 const BLOCK_BYTES: u32 = 1 << 16;
@@ -35,7 +35,7 @@ fn drives() {
     }
 }
 
-/// A trace file of these events.
+/// Writes a trace file with these events.
 fn write(path: &Path, events: &[Event<'_>]) {
     let mut program = [0; PROGRAM_BYTES];
     program[..4].copy_from_slice(b"tiny");
@@ -63,9 +63,9 @@ fn write(path: &Path, events: &[Event<'_>]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// Two threads, three times: one allocates a hundred blocks, the other resizes and frees all but
-/// every tenth. They alternate rarely, because each change waits for the scheduler on a busy
-/// machine.
+/// Two threads, three times: one allocates a hundred blocks, and the other resizes them and frees
+/// all except every tenth. The threads alternate rarely, because each change waits for the
+/// scheduler on a busy machine.
 fn events() -> Vec<Event<'static>> {
     let name = Call::Name { tag: 1, name: b"kept" };
     let mut events = vec![Event { time_ns: 0, took_ns: 0, thread: 1, call: name }];
@@ -178,8 +178,8 @@ fn footprint_is_at_least_the_live_bytes() {
     }
 }
 
-/// Enough calls that a driver's memory for them exceeds the live bytes, with the most live bytes
-/// between two points of the course.
+/// The number of calls is so large that a driver's memory for them exceeds the live bytes. The
+/// largest number of live bytes is between two points of the history.
 #[test]
 fn footprint_is_at_least_live_bytes_at_every_point() {
     const BYTES: u64 = 700;

@@ -30,7 +30,7 @@ fn records(measure: impl FnOnce(&mut Context<'_>) -> Result<(), Error>) -> Vec<R
     found
 }
 
-/// Checks the further fields of every record here.
+/// Checks the fields that every record of these tests must have.
 fn check(record: &Record) {
     assert!(record.samples.iter().all(|&sample| sample > 0.0));
     let comparison = record.comparison.as_ref().unwrap();
@@ -112,7 +112,7 @@ fn sizes_are_measured_with_all_kernels() {
         assert_eq!(found.len(), 3 * each);
         assert_eq!(found[each].parameters["size_bytes"], 8192);
         assert_eq!(found[each].experiment, "copy.size");
-        // Only haul is compared with the best of the others.
+        // Only haul is compared with the best of the other subjects.
         for record in &found {
             let has = ["best", "over_best", "over_best_low", "over_best_high"]
                 .map(|name| record.parameters.contains_key(name));
@@ -185,8 +185,8 @@ fn bandwidth_is_measured_for_every_operation() {
             assert_eq!(found[0].subject, first);
             for record in &found {
                 assert_eq!((record.metric.as_str(), record.unit.as_str()), ("throughput", "GB/s"));
-                // Between a kilobyte and ten terabytes per second, which shows that the unit is
-                // right.
+                // The throughput must be between a kilobyte and ten terabytes per second, which
+                // shows that the unit is right.
                 assert!(record.samples.iter().all(|&rate| (1e-6..1e4).contains(&rate)));
             }
         }
@@ -218,7 +218,7 @@ fn tune_trains_and_decides() {
     done.unwrap();
     assert_eq!(warnings, [""; 0]);
     let tuned = tuned.unwrap();
-    // First the verdict of each part, which is not a comparison, then the rest.
+    // The first records are the verdicts of the parts, which are not comparisons.
     let is_verdict = |record: &Record| record.parameters["phase"] == "verdict";
     let (decided, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_verdict);
     for (record, verdict) in decided.iter().zip(&tuned.verdicts) {
@@ -233,8 +233,8 @@ fn tune_trains_and_decides() {
     let of = |phase: &str| {
         found.iter().filter(|record| record.parameters["phase"] == phase).collect::<Vec<_>>()
     };
-    // Default, registers, string, string alike, stream and paged at four sizes, with two readers;
-    // memset has neither paged nor alike.
+    // The methods of a copy are default, registers, string, string alike, stream and paged, at
+    // four sizes with two readers. memset has neither paged nor alike.
     assert_eq!(of("train").len(), 2 * (4 * 6 + 4 * 4));
     for record in of("train").iter().chain(&of("choose")) {
         assert_eq!(record.comparison.as_ref().unwrap().baseline, "default");

@@ -9,17 +9,18 @@ use std::time::Duration;
 
 use haul_heap::{Heap, Maintenance};
 
-/// The default pause between two rounds. Within that time, the blocks of a dead process are free
-/// again and memory is ready in advance. The cost per round is some ten system calls and a read
-/// of the metadata.
+/// The default pause between two rounds. Within that time, the blocks of a dead process become
+/// free again, and memory becomes ready before it is needed. The cost per round is some ten
+/// system calls and a read of the metadata.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
-/// A thread that calls [`Heap::maintain`] repeatedly until this value is dropped. It makes memory
-/// ready before it is needed, gives idle memory back, and reaps dead processes. No request waits
-/// for this work.
+/// A thread that calls [`Heap::maintain`] repeatedly until this value is dropped. The thread
+/// makes memory ready before it is needed, returns idle memory to the system, and frees the
+/// blocks of dead processes. No allocation waits for this work.
 ///
-/// A child of fork has the heap but not the thread, and must start its own. Dropping this value in
-/// the child ends no thread, and never drops the `heap` argument of [`Housekeeper::start`].
+/// The child of a fork has the heap but not the thread, and must start another housekeeper.
+/// Dropping this value in the child ends no thread, and never drops the `heap` argument of
+/// [`Housekeeper::start`].
 ///
 /// ```
 /// use haul::heap::{Heap, Housekeeper, PAUSE, Request};
@@ -37,7 +38,7 @@ pub const PAUSE: Duration = Duration::from_millis(10);
 pub struct Housekeeper {
     control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
-    /// The ID of the process that has the thread.
+    /// The ID of the process in which the thread runs.
     process: u32,
 }
 
@@ -57,11 +58,11 @@ struct State {
 
 impl Housekeeper {
     /// Starts the thread. `heap` is any pointer to a heap, such as an [`Arc`] or a `'static`
-    /// reference. The first round begins at once, and each later one `pause` after the end of the
-    /// one before.
+    /// reference. The first round begins at once, and each later round begins `pause` after the
+    /// end of the previous one.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The system cannot start a thread.
     pub fn start<H>(heap: H, pause: Duration) -> io::Result<Self>
     where
         H: Deref<Target = Heap> + Send + 'static,
@@ -81,8 +82,8 @@ impl Housekeeper {
         Ok(Self { control, thread: Some(thread), process: process::id() })
     }
 
-    /// The result of the last round, and the number of rounds so far. In a child of fork there
-    /// was no round.
+    /// The result of the last round, and the number of rounds so far. In the child of a fork,
+    /// there was no round.
     pub fn last(&self) -> (Maintenance, u64) {
         if !self.is_here() {
             return (Maintenance::default(), 0);
@@ -91,15 +92,16 @@ impl Housekeeper {
         (state.last, state.rounds)
     }
 
-    /// Whether the thread belongs to this process. In a child of fork it does not, and it may have
-    /// held the lock at the fork.
+    /// Whether the thread belongs to this process. In the child of a fork, it does not, and the
+    /// thread may have held the lock at the fork.
     fn is_here(&self) -> bool {
         self.process == process::id()
     }
 }
 
 impl Drop for Housekeeper {
-    /// Ends the thread after its current round. In a child of fork there is no thread to end.
+    /// Ends the thread after its current round. In the child of a fork, there is no thread to
+    /// end.
     fn drop(&mut self) {
         if !self.is_here() {
             // Dropping the handle would detach a thread that does not exist here.
@@ -109,14 +111,15 @@ impl Drop for Housekeeper {
         self.control.lock().is_over = true;
         self.control.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // The thread ends by returning. A panic in it is reported by the thread itself.
+            // The thread ends when its function returns. If it panics, the panic message is
+            // already on standard error.
             let _ = thread.join();
         }
     }
 }
 
 impl Control {
-    /// Locks the state, also after a panic of another thread, because the state is valid at all
+    /// Locks the state, even after a panic of another thread, because the state is valid at all
     /// times.
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -21,17 +21,18 @@
 //! | [`forward`] | packets forwarded in bursts between ports | `forward` |
 //! | [`telemetry`] | a client of DPDK's telemetry | `forward` |
 //!
-//! Each part is a separate crate, which this crate re-exports. `channel` and `tuning` are on by
-//! default, `forward` is not.
+//! Each part is a separate crate, which this crate re-exports. The features `channel` and
+//! `tuning` are on by default, `forward` is not.
 //!
-//! A Rust program calls [`init`] (feature `tuning`) once, early in `main`, to apply the thresholds
-//! that were measured on its machine. Without the call the defaults for the processor apply. A C
-//! program that links `libhaul.so` need not call it, because the library does so when it is loaded.
+//! A Rust program calls [`init`] (feature `tuning`) once, early in `main`, to apply the
+//! thresholds that were measured on its machine. Without this call, the defaults for the
+//! processor apply. A C program that links `libhaul.so` need not call a function, because the
+//! library applies the thresholds when it is loaded.
 //!
 //! From the bottom up:
 //!
 //! - `housekeeper`: the thread that maintains a heap;
-//! - [`heap`]: the heap, with that thread.
+//! - [`heap`]: the heap, with its housekeeper.
 
 mod housekeeper;
 
@@ -47,21 +48,22 @@ pub use haul_forward as forward;
 #[doc(inline)]
 pub use haul_forward::telemetry;
 
-/// The heap of the crate `haul-heap`, and the thread that maintains one.
+/// The heap of the crate `haul-heap`, and the thread that maintains a heap.
 pub mod heap {
     pub use crate::housekeeper::{Housekeeper, PAUSE};
     pub use haul_heap::*;
 }
 
-/// Applies the choices and thresholds of `haul.toml`, which `haul copy tune` and
-/// `haul channel tune` measured on this machine, if there is one.
+/// Applies the choices and thresholds of `haul.toml`, which `haul copy tune` and `haul channel
+/// tune` measured on this machine, if the file exists.
 ///
-/// Takes effect once per process, for any number of calls and threads. With an invalid file, or one
-/// for another machine, the defaults apply, with exactly one line on standard error.
-/// It never fails and never blocks on the file, and concurrent copies of other threads stay
-/// correct.
+/// Takes effect once per process, for any number of calls and threads. If the file is invalid or
+/// was measured on another machine, the defaults apply, and exactly one line on standard error
+/// says so. The call never fails and never blocks on the file, and concurrent copies of other
+/// threads stay correct.
 ///
-/// Costs a few system calls without a file, and some 60 more with one (to identify the machine).
+/// Costs a few system calls without a file, and some 60 more with a file (to identify the
+/// machine).
 ///
 /// ```
 /// haul::init();
@@ -96,7 +98,7 @@ struct ChannelPage;
 #[doc = include_str!("../../../docs/heap.md")]
 struct HeapPage;
 
-/// Programs that must not compile without `unsafe`. Each fails for that reason alone.
+/// Programs that must not compile without `unsafe`. Each program fails only for that reason.
 ///
 /// A stopped sender may still write to the target after the call has returned:
 ///

@@ -1,11 +1,12 @@
 //! Writes the size distributions that haul ships into `bench/definitions/distributions/`.
 //!
-//! `service` is fitted to the figures published for the calls of a large fleet (google/fleetbench,
-//! 2022): the shares of calls by size class are taken as they are, and one exponent for each of the
-//! two tails is found by bisection so that the bytes come out as published. Within a class, sizes
-//! that types and allocators have (1, 2, 4, 8, 16, 24, 32, ...) count twice: haul's assumption.
-//! `packets` is the simple Internet mix of 7:4:1 as packet generators use it (RFC 6985 describes
-//! such mixes), as Ethernet frames. `messages` and `storage` are definitions.
+//! `service` is fitted to the figures published for the calls of a large fleet
+//! (google/fleetbench, 2022): the shares of calls per size class are the published ones, and a
+//! bisection finds one exponent for each of the two tails so that the bytes are the published
+//! ones too. Within a class, sizes that types and allocators commonly have (1, 2, 4, 8, 16, 24,
+//! 32, ...) count twice: haul's assumption. `packets` is the simple Internet mix of 7:4:1 that
+//! packet generators use (RFC 6985 describes such mixes), as sizes of Ethernet frames. `messages`
+//! and `storage` are haul's definitions.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -40,7 +41,7 @@ fn service() -> Vec<f64> {
     spread(&mut probabilities, MEDIUM, (17..=64).map(|size| (size, common(size) / size as f64)));
     let bytes_so_far: f64 = probabilities.iter().enumerate().map(|(size, p)| size as f64 * p).sum();
     // Every size up to 256 B, then multiples of 8, and beyond 2 KiB multiples of 256: the file
-    // stays readable, and no kernel behaves differently for such neighbours.
+    // stays readable, and no copy kernel behaves differently for such neighbouring sizes.
     let body: Vec<usize> = (65..=256).chain((264..=2048).step_by(8)).collect();
     let body_bytes = MEAN_BYTES * (1.0 - LARGE_BYTES_SHARE) - bytes_so_far;
     fit(&mut probabilities, 1.0 - SMALL - MEDIUM - LARGE_SHARE, body_bytes, &body);
@@ -96,8 +97,8 @@ fn spread(
     }
 }
 
-/// Distributes `share` over the sizes by a power law. Its exponent is the one with which these
-/// sizes contribute `bytes` to the mean of all calls.
+/// Distributes `share` over the sizes by a power law. The exponent is chosen so that these sizes
+/// contribute `bytes` to the mean of all calls.
 fn fit(probabilities: &mut [f64], share: f64, bytes: f64, sizes: &[usize]) {
     let weights =
         |exponent: f64| sizes.iter().map(move |&size| (size, (size as f64).powf(-exponent)));

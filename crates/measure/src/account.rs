@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::sys::Usage;
 
-/// What a subject used in all its timed samples together, over all threads.
+/// The resources that a subject used in all its timed samples together, over all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// CPU time, user and system.
@@ -13,12 +13,12 @@ pub struct Account {
     pub faults_minor: u64,
     /// Page faults that read from a disk.
     pub faults_major: u64,
-    /// How often the kernel preempted the thread within a sample.
+    /// The number of times that the kernel preempted the thread within a sample.
     pub switches_involuntary: u64,
-    /// The number of operations of all these samples.
+    /// The number of operations in all these samples.
     pub operations: u64,
-    /// The process's peak memory while the subject ran one sample, the buffers of all subjects
-    /// included; `None` if the kernel does not report it.
+    /// The process's peak memory while the subject ran one sample, including the buffers of all
+    /// subjects; `None` if the kernel does not report it.
     pub peak_bytes: Option<u64>,
 }
 

@@ -1,18 +1,18 @@
 //! The finest clock of the machine, and its precision.
 //!
 //! On x86-64 with an invariant time-stamp counter (CPUID 8000_0007h EDX bit 8), the clock is that
-//! counter, fenced on both sides and scaled against CLOCK_MONOTONIC_RAW. Elsewhere it is
+//! counter, fenced on both sides and scaled against CLOCK_MONOTONIC_RAW. Elsewhere, the clock is
 //! CLOCK_MONOTONIC_RAW itself.
 
 use std::sync::OnceLock;
 
 use crate::sys;
 
-/// How long the counter is compared with the system's clock. The scale is then correct to about
-/// 10^-5; ratios do not depend on it.
+/// The time for which the counter is compared with the system's clock. After this time, the scale
+/// is correct to about 10^-5; ratios do not depend on it.
 const CALIBRATION_NS: u64 = 20_000_000;
 
-/// A clock. [`Clock::get`] returns the machine's best.
+/// A clock. [`Clock::get`] returns the machine's best clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     kind: ClockKind,
@@ -39,7 +39,7 @@ impl Clock {
         })
     }
 
-    /// The clock of clock_gettime, regardless of other clocks.
+    /// The clock of clock_gettime, even if the machine has a better clock.
     #[must_use]
     pub fn system() -> Self {
         Self { kind: ClockKind::System, ns_per_tick: 1.0, precision_ns: 0.0 }.with_precision()
@@ -61,7 +61,7 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds from one tick to another; 0 if the second is not later.
+    /// Nanoseconds from the first tick to the second; 0 if the second is not later.
     #[must_use]
     #[inline]
     pub fn ns_between(&self, start: u64, end: u64) -> f64 {
@@ -82,7 +82,7 @@ impl Clock {
         }
         let (system_end, end) = simultaneous();
         let ticks = end.saturating_sub(start);
-        // A counter that does not advance is unusable, whatever CPUID reports.
+        // A counter that does not advance is unusable, even if CPUID reports it as invariant.
         if ticks < 1000 {
             return Self::system();
         }
@@ -134,7 +134,7 @@ mod counter {
     pub(super) fn ticks() -> u64 {
         // SAFETY: SSE2 is part of x86-64.
         unsafe { _mm_lfence() };
-        // SAFETY: RDTSC needs no feature that x86-64 lacks; a process that is denied it (prctl
+        // SAFETY: RDTSC needs no feature that x86-64 lacks; a process that may not use it (prctl
         // PR_SET_TSC) dies from a signal, which is not undefined behaviour.
         let ticks = unsafe { _rdtsc() };
         // SAFETY: as above.
@@ -145,8 +145,8 @@ mod counter {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod counter {
-    /// The generic timer of AArch64 ticks at 25 MHz to 1 GHz. clock_gettime reads it without a
-    /// system call, so that a direct read gains nothing.
+    /// The generic timer of AArch64 ticks at 25 MHz to 1 GHz. clock_gettime reads the timer
+    /// without a system call, so that a direct read gains nothing.
     pub(super) fn is_invariant() -> bool {
         false
     }

@@ -2,8 +2,8 @@
 //!
 //! The calling thread is the first of the crew, so that a crew of one starts no thread. The other
 //! threads spin while they wait, because a sleeping thread starts late and with cold caches.
-//! Threads that share a CPU yield to each other at once. After some time without a command the crew
-//! sleeps, so that it takes no CPU time from other work.
+//! Threads that share a CPU yield to each other at once. After some time without a command the
+//! crew sleeps, so that it does not use CPU time that other work needs.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -20,7 +20,8 @@ use crate::sys;
 /// The number of polls before a waiting thread yields its CPU: about a microsecond.
 const SPINS_BEFORE_YIELD: u32 = 64;
 
-/// How long a worker spins for a command: longer than the pause of a run between two samples.
+/// The time for which a worker spins before it sleeps: longer than the pause of a run between two
+/// samples.
 const SPINNING: Duration = Duration::from_millis(1);
 
 /// A panic on one of the threads.
@@ -33,7 +34,7 @@ pub struct Panic {
 }
 
 /// A barrier within a command, to be used once: [`Meeting::wait`] returns on all threads at the
-/// same time. A thread that ends the command without a call counts as arrived.
+/// same time. A thread that ends the command without a call of `wait` counts as arrived.
 pub struct Meeting<'a> {
     has_met: Cell<bool>,
     arrived: &'a AtomicUsize,
@@ -43,7 +44,7 @@ pub struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    /// Waits until every thread of the crew waits, or one has panicked.
+    /// Waits until every thread of the crew waits, or a thread has panicked.
     pub fn wait(&self) {
         self.has_met.set(true);
         // SYNC: crew meets
@@ -67,9 +68,9 @@ struct Shared<C, T> {
     crowded: bool,
     command: Mutex<Option<C>>,
     results: Mutex<Vec<Option<Result<T, String>>>>,
-    /// The number of commands given; the workers wait until it grows.
+    /// The number of commands that were given; the workers wait until this number grows.
     given: AtomicUsize,
-    /// Notified with every command, for workers that sleep on `command`.
+    /// The condition on which workers sleep; every new command notifies it.
     wake: Condvar,
     /// The number of arrivals at the barrier, over all commands.
     arrived: AtomicUsize,
@@ -129,7 +130,7 @@ impl<C: Clone, T> Crew<'_, C, T> {
     /// Runs `command` on every thread. Returns one result per thread, in order.
     ///
     /// # Errors
-    /// A thread panicked. The crew is then unusable: every further command fails too.
+    /// A thread panicked. After a panic, the crew is unusable: every further command fails too.
     pub fn together(&self, command: &C) -> Result<Vec<T>, Panic> {
         let shared = self.shared;
         let number = shared.given.load(Ordering::Relaxed) + 1;
@@ -228,7 +229,7 @@ impl<C: Clone, T> Shared<C, T> {
 }
 
 impl<C, T> Shared<C, T> {
-    /// Gives the command with this number; `None` ends the workers.
+    /// Gives the workers the command with this number; `None` ends them.
     fn give(&self, command: Option<C>, number: usize) {
         let mut place = lock(&self.command);
         *place = command;
@@ -257,7 +258,8 @@ impl Drop for RestoreAffinity {
     }
 }
 
-/// Pins the calling thread as thread `thread` of a crew. Returns false if that is not possible.
+/// Pins the calling thread as thread `thread` of a crew. Returns false if pinning is not
+/// possible.
 fn pin(thread: usize, cpus: &[usize]) -> bool {
     !cpus.is_empty() && sys::set_affinity(&[cpus[thread % cpus.len()]])
 }

@@ -8,7 +8,7 @@ use haul_machine::sys::Sys;
 use crate::clock::Clock;
 use crate::statistics;
 
-/// A change of the clock rate within a run is reported above this many percent.
+/// A change of the clock rate within a run is reported if it is larger than this, in percent.
 const DRIFT_PERCENT_REPORTED: f64 = 3.0;
 
 /// Context switches are reported if they hit more than this share of all rounds, in percent.
@@ -25,15 +25,15 @@ pub enum Disturbance {
     },
     /// Other processes ran on the measurement's CPUs.
     ContextSwitches {
-        /// The number of rounds in which they ran.
+        /// The number of rounds in which other processes ran.
         rounds_hit: usize,
         /// The number of all rounds.
         rounds: usize,
-        /// Whether these rounds were left out of the figures, which they are unless they are the
-        /// majority.
+        /// Whether these rounds were left out of the figures. Disturbed rounds are left out
+        /// unless they are at least half of all rounds, or too few other rounds remain.
         discarded: bool,
     },
-    /// More threads than CPUs: they shared them.
+    /// There were more threads than CPUs, so that threads shared CPUs.
     SharedCpu {
         /// The number of threads.
         threads: usize,
@@ -87,9 +87,9 @@ impl fmt::Display for Disturbance {
 /// The machine's disturbances during a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Noticed {
-    /// The share of all CPUs' time that the hypervisor gave to other guests, in percent; `None` if
-    /// the kernel does not report it. It is a separate figure, and it is a disturbance only if it
-    /// exceeds a limit that the caller sets.
+    /// The share of all CPUs' time that the hypervisor gave to other guests, in percent; `None`
+    /// if the kernel does not report it. This share is a separate figure. It counts as a
+    /// disturbance only if it exceeds a limit that the caller sets.
     pub steal_percent: Option<f64>,
     /// The disturbances to report.
     pub disturbances: Vec<Disturbance>,
@@ -111,8 +111,8 @@ impl Watch {
         Self { machine, start, spins_ns: Vec::new() }
     }
 
-    /// Times a fixed chain of dependent multiplications of some microseconds, whose time depends on
-    /// the clock rate alone.
+    /// Measures the time of a fixed chain of dependent multiplications. The chain takes some
+    /// microseconds, and its time depends only on the clock rate.
     pub fn tick(&mut self, clock: &Clock) {
         let start = clock.now();
         black_box(chain(black_box(3)));
@@ -146,7 +146,7 @@ impl Watch {
     }
 }
 
-/// The disturbance through context switches, if these hit enough rounds to be reported.
+/// The disturbance through context switches, if they hit so many rounds that it must be reported.
 #[must_use]
 pub fn switches(rounds_hit: usize, rounds: usize, discarded: bool) -> Option<Disturbance> {
     let percent = 100.0 * rounds_hit as f64 / rounds.max(1) as f64;
@@ -189,7 +189,7 @@ mod tests {
         for (now, percent) in [
             ("cpu 100 0 0 100 0 0 0 20 0 0\n", 0.0),
             ("cpu 150 0 0 140 0 0 0 30 0 0\n", 10.0),
-            // A counter that went backwards, and one that was ahead of the sum.
+            // One counter decreased, and another was ahead of the sum.
             ("cpu 150 0 0 140 0 0 0 10 0 0\n", 0.0),
             ("cpu 0 0 0 0 0 0 0 400 0 0\n", 100.0),
         ] {

@@ -5,7 +5,7 @@ use haul_model::Bytes;
 /// The format of a size-distribution file: the remedy of most of its errors.
 const DISTRIBUTION_REMEDY: &str = "give a file of one line of probabilities separated by commas, index = size in bytes, summing to 1";
 
-/// Why a measurement is not possible.
+/// The reason why a measurement is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A size distribution is not usable.
@@ -13,7 +13,7 @@ pub enum Error {
     Distribution {
         /// The file's path, or the built-in distribution's name.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the distribution.
         fault: DistributionFault,
     },
     /// No built-in distribution and no file has this name.
@@ -32,7 +32,7 @@ pub enum Error {
         /// The requested name.
         name: String,
     },
-    /// More memory than the machine has available.
+    /// The measurement needs more memory than the machine has available.
     #[error(
         "cannot map {} to measure on: {} are available; measure smaller sizes or fewer threads, or free memory",
         asked.approximate(), available.approximate()
@@ -64,7 +64,7 @@ pub enum Error {
         subject: String,
         /// The iterations of the sample.
         iterations: u64,
-        /// Its time.
+        /// The time of the sample.
         elapsed_ns: f64,
         /// The timer's precision.
         precision_ns: f64,
@@ -83,7 +83,7 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// A run without subjects, threads or rounds.
+    /// A run has no subjects, threads or rounds.
     #[error("cannot measure with {what} = {value}; it has to be at least {limit}")]
     Sampling {
         /// The parameter of the sampling.
@@ -105,33 +105,33 @@ pub enum Error {
     },
 }
 
-/// What is wrong with a size distribution.
+/// The fault of a size distribution.
 #[derive(Debug, thiserror::Error)]
 pub enum DistributionFault {
     /// The file cannot be opened or read.
     #[error("it cannot be read ({0})")]
     Unreadable(#[from] std::io::Error),
-    /// A directory, a FIFO, a socket, a device.
+    /// The path names a directory, a FIFO, a socket or a device.
     #[error("it is a {0}, not a regular file")]
     NotAFile(&'static str),
-    /// Larger than any distribution can be.
+    /// The file is larger than any distribution can be.
     #[error("it holds {bytes} bytes, over the limit of {limit}")]
     TooLarge {
-        /// Its size, or the bytes read before the limit.
+        /// The file's size, or the bytes read before the limit.
         bytes: u64,
         /// The limit.
         limit: u64,
     },
-    /// Not text.
+    /// The file is not text.
     #[error("byte {0} is not text")]
     NotText(usize),
     /// An empty file.
     #[error("it is empty")]
     Empty,
-    /// More than one line of numbers.
+    /// The file contains more than one line of numbers.
     #[error("line {0} holds more numbers, but a distribution is one line")]
     ManyLines(usize),
-    /// More entries than supported sizes.
+    /// The distribution has more entries than there are supported sizes.
     #[error("it holds {entries} entries, over the limit of {limit} (sizes up to 1 MiB)")]
     TooLong {
         /// The number of entries.
@@ -139,14 +139,14 @@ pub enum DistributionFault {
         /// The limit.
         limit: usize,
     },
-    /// An entry that is not a number. A truncated file often ends with one.
+    /// An entry is not a number. A truncated file often ends with such an entry.
     #[error("entry {index} is {text:?}, not a number{}", if *.last { " (it is the last one: the file may be truncated)" } else { "" })]
     NotANumber {
         /// The index of the entry, which is its size in bytes.
         index: usize,
         /// The entry's text, shortened.
         text: String,
-        /// Whether it is the last entry.
+        /// Whether this is the last entry.
         last: bool,
     },
     /// A negative probability.
@@ -172,7 +172,7 @@ pub enum DistributionFault {
     Sum {
         /// The number of entries.
         entries: usize,
-        /// Their sum.
+        /// The sum of the probabilities.
         sum: f64,
         /// The accepted distance from 1.
         tolerance: f64,

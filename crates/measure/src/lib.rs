@@ -18,18 +18,20 @@
 //! counts as no difference. From the bottom up:
 //!
 //! - [`error`]: the error of this crate;
-//! - [`random`]: a small random number generator with a seed, so that a run can be repeated;
+//! - [`random`]: a small random number generator with a seed, so that a run can be repeated
+//!   exactly;
 //! - [`sys`]: the system calls for measurement;
 //! - [`signals`]: signals that ask a program to end;
 //! - [`clock`]: the finest clock of the machine, and its precision;
 //! - [`statistics`]: median, spread, bootstrap interval, geometric mean;
 //! - [`distribution`]: the sizes, alignments and overlaps of calls;
-//! - [`memory`]: memory for measurements, mapped, touched and limited to what the machine has;
+//! - [`memory`]: memory for measurements, mapped, touched and limited to the machine's available
+//!   memory;
 //! - [`placement`]: locations of source and target in L1, L2, LLC or memory;
 //! - [`account`]: CPU time, page faults and peak memory of a subject;
 //! - [`disturbance`]: disturbances by the machine, and their remedies;
 //! - [`rounds`]: rounds in which every subject runs once, and their evaluation;
-//! - [`sample`]: one timed piece of work on one thread;
+//! - [`sample`]: one timed piece of work on one thread, with the kernel's counters;
 //! - [`crew`]: pinned threads that start together;
 //! - [`interleave`]: rounds of functions that this process calls.
 

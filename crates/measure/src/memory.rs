@@ -1,4 +1,5 @@
-//! Memory for measurements: mapped, advised, touched, and limited to what the machine has.
+//! Memory for measurements: mapped, advised, touched, and limited to the machine's available
+//! memory.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -9,11 +10,12 @@ use haul_model::Bytes;
 use crate::error::Error;
 use crate::sys;
 
-/// The share of the available memory that one measurement may use. The rest keeps the machine from
-/// swapping, which would distort the measurement.
+/// The share of the available memory that one measurement may use. The rest remains free so that
+/// the machine does not swap, which would distort the measurement.
 const SHARE_OF_AVAILABLE: f64 = 0.8;
 
-/// The content of touched memory: not 0, so that no kernel or hypervisor merges its pages.
+/// The value of the bytes of touched memory: not 0, so that no kernel or hypervisor merges the
+/// pages.
 const TOUCH_BYTE: u8 = 0x5a;
 
 /// The size of a huge page on every processor that haul supports, in bytes (x86-64 PMD, AArch64
@@ -54,7 +56,7 @@ pub struct Region {
 }
 
 // SAFETY: a region owns its memory, and gives out only raw pointers: a caller that writes through
-// them from several threads must keep the accesses apart.
+// them from several threads must make sure that the accesses do not conflict.
 unsafe impl Send for Region {}
 // SAFETY: as above: a shared region gives no access except through raw pointers.
 unsafe impl Sync for Region {}
@@ -71,8 +73,8 @@ impl Region {
         Self::unasked(bytes, pages)
     }
 
-    /// Like [`Self::new`], without a check of the available memory: for measuring mapping itself,
-    /// after [`check_available`] has passed once. Takes two system calls.
+    /// Like [`Self::new`], but without a check of the available memory. For measurements of the
+    /// mapping itself, after [`check_available`] has passed once. Takes two system calls.
     ///
     /// # Errors
     /// The kernel refuses to map.
@@ -84,7 +86,8 @@ impl Region {
         let length = NonZeroUsize::new(mapping_bytes).ok_or_else(beyond)?;
         let mapping = sys::map(length).map_err(|reason| Error::Map { asked, reason })?;
         let skip = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
-        // SAFETY: `skip` is below HUGE_PAGE_BYTES, by which the mapping is longer than `bytes`.
+        // SAFETY: `skip` is below HUGE_PAGE_BYTES, and the mapping is longer than `bytes` by
+        // HUGE_PAGE_BYTES.
         let start = unsafe { mapping.add(skip) };
         let advised = match pages {
             Pages::Unsaid => true,
@@ -136,14 +139,14 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: mapping and length are those of the one `map`, and pointers into it are not to
-        // be used once the region is gone.
+        // SAFETY: mapping and length are those of the one `map`, and no pointer into it is used
+        // after the region is dropped.
         unsafe { sys::unmap(self.mapping, self.mapping_bytes) };
     }
 }
 
-/// Memory that is available without swapping, in bytes, with some left for others; `u64::MAX` if
-/// the machine does not report it.
+/// Memory that a measurement may use without swapping, in bytes, less a reserve for other
+/// processes; `u64::MAX` if the machine does not report it.
 #[must_use]
 pub fn available_bytes(machine: &Sys) -> u64 {
     let available = machine.memory_available_bytes();

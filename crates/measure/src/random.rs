@@ -25,7 +25,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number in `0..bound`, through multiplication. The bias is at most `bound` in 2^64.
+    /// A number in `0..bound`, computed by multiplication. The bias is at most `bound` in 2^64.
     ///
     /// # Panics
     /// `bound` is 0.
@@ -72,7 +72,7 @@ mod tests {
         for _ in 0..100_000 {
             counts[random.below(10)] += 1;
         }
-        // Standard deviation of a count is 95: six of them.
+        // The standard deviation of a count is 95: six of them.
         assert!(counts.iter().all(|&count| count.abs_diff(10_000) < 570), "{counts:?}");
     }
 

@@ -10,11 +10,11 @@ pub struct Sample {
     pub start: u64,
     /// The end, in the clock's ticks.
     pub end: u64,
-    /// Nanoseconds between the two.
+    /// Nanoseconds from the start to the end.
     pub ns: f64,
-    /// The kernel's counters of the thread before it.
+    /// The kernel's counters of the thread before the work.
     pub before: Usage,
-    /// The kernel's counters of the thread after it.
+    /// The kernel's counters of the thread after the work.
     pub after: Usage,
 }
 
@@ -30,13 +30,13 @@ impl Sample {
         (Self { start, end, ns: clock.ns_between(start, end), before, after }, outcome)
     }
 
-    /// Whether another process ran within it.
+    /// Whether another process ran during the work.
     #[must_use]
     pub fn is_hit(&self) -> bool {
         self.after.switches_involuntary > self.before.switches_involuntary
     }
 
-    /// The time without the time of another process.
+    /// The elapsed time, without the time that another process used.
     #[must_use]
     pub fn own_ns(&self) -> f64 {
         let cpu = self.after.cpu.saturating_sub(self.before.cpu);

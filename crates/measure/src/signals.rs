@@ -1,5 +1,5 @@
-//! Passes signals on to a thread, which may call any function, unlike a handler. They are the
-//! signals that ask a program to end.
+//! Passes the signals that ask a program to end on to a thread. Unlike a signal handler, the
+//! thread may call any function.
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -14,16 +14,17 @@ use rustix::fs::OFlags;
 /// terminal, and Ctrl-\.
 pub const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Stack of the thread, which formats a line and removes files. It is small, so that it fits within
-/// a limit of the address space.
+/// Stack of the thread, which formats a line and removes files. The stack is small, so that it
+/// fits if the address space is limited.
 const STACK_BYTES: usize = 256 << 10;
 
 /// The pipe to which the handler writes a signal's number; -1 if there is none.
 static INPUT: AtomicI32 = AtomicI32::new(-1);
 
 /// Calls `notify` with the number of each of [`ENDING`] that arrives from now on, on a thread
-/// that lasts as long as the process. It may be called once in a process. A SIGHUP that is ignored
-/// stays ignored, as `nohup` requires. A child process has the kernel's default handling.
+/// that lasts as long as the process. A process may call this function only once. If SIGHUP is
+/// ignored at the call, it stays ignored, as `nohup` requires. A child process has the kernel's
+/// default handling.
 ///
 /// # Errors
 /// The system cannot provide a pipe, a thread or a handler.
@@ -71,8 +72,8 @@ extern "C" fn on_signal(signal: i32) {
     // SAFETY: errno is this thread's own, as long as it lives.
     let before = unsafe { errno.read() };
     let number = signal as u8;
-    // SAFETY: one byte of this frame. A full pipe refuses the byte, but then enough numbers are
-    // on the way.
+    // SAFETY: one byte of this frame. A full pipe refuses the byte, but in this case the thread
+    // already has enough numbers to read.
     let _ = unsafe { libc::write(INPUT.load(Ordering::Acquire), (&raw const number).cast(), 1) };
     // SAFETY: as above.
     unsafe { errno.write(before) };

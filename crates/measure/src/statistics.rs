@@ -26,8 +26,8 @@ impl Interval {
         (self.high - self.low) / 2.0
     }
 
-    /// The distance of the interval's farther end from 1: the noise floor, if this is a ratio of
-    /// equals.
+    /// The distance from 1 to the farther end of the interval. For the ratio of equal subjects,
+    /// this is the noise floor.
     #[must_use]
     pub fn distance_from_one(&self) -> f64 {
         (self.low - 1.0).abs().max((self.high - 1.0).abs())
@@ -59,7 +59,7 @@ pub fn bootstrap_median(values: &[f64], resamples: usize, seed: u64) -> Option<I
 /// The ratios of subject to baseline, round by round.
 ///
 /// # Panics
-/// The two have different lengths, so that they cannot be of the same rounds.
+/// The two series have different lengths, so that they cannot be from the same rounds.
 #[must_use]
 pub fn paired_ratios(subject: &[f64], baseline: &[f64]) -> Vec<f64> {
     assert_eq!(subject.len(), baseline.len(), "paired samples come from the same rounds");
@@ -84,7 +84,7 @@ mod tests {
         assert!((interval.half_width() / half - 1.0).abs() < 0.1);
     }
 
-    /// Over many experiments the interval contains the true median in about 95% of cases.
+    /// In many experiments, the interval contains the true median in about 95% of cases.
     #[test]
     fn interval_covers_true_median() {
         let mut random = Random::new(5);

@@ -16,8 +16,8 @@ pub use haul_machine::sys::affinity;
 /// Whether standard output was closed when this process began.
 static WAS_OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Called by the loader before Rust's runtime opens `/dev/null` in place of closed descriptors;
-/// afterwards the difference is not visible.
+/// The loader calls this function before Rust's runtime opens `/dev/null` in place of closed
+/// descriptors. After that, a closed descriptor cannot be recognised.
 #[used]
 // SAFETY: the section holds pointers to functions that are called once, before `main`, on Linux
 // by glibc and musl with arguments that this one ignores.
@@ -30,8 +30,8 @@ extern "C" fn check_output() {
     WAS_OUTPUT_CLOSED.store(flags == -1, Ordering::Relaxed);
 }
 
-/// Whether standard output was closed when this process began (`>&-`). Output is then lost, and no
-/// write reports an error.
+/// Whether standard output was closed when this process began (`>&-`). In this case, output is
+/// lost, and no write reports an error.
 #[must_use]
 pub fn was_output_closed() -> bool {
     WAS_OUTPUT_CLOSED.load(Ordering::Relaxed)
@@ -46,7 +46,7 @@ pub struct Usage {
     pub faults_minor: u64,
     /// Page faults that read from a disk.
     pub faults_major: u64,
-    /// How often the kernel preempted the thread.
+    /// The number of times that the kernel preempted the thread.
     pub switches_involuntary: u64,
 }
 
@@ -108,7 +108,7 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Maps private, zeroed memory, to be unmapped by [`unmap`].
+/// Maps private, zeroed memory, which the caller unmaps with [`unmap`].
 ///
 /// # Errors
 /// The kernel's reason: no memory, or a limit.
@@ -131,13 +131,13 @@ pub(crate) fn map(bytes: NonZeroUsize) -> io::Result<NonNull<u8>> {
 /// # Safety
 /// `start` and `bytes` are those of one [`map`], and nothing refers to the memory any more.
 pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
-    // SAFETY: the caller's obligation, word for word. After a failure the memory would remain
+    // SAFETY: the caller has exactly this obligation. After a failure the memory would remain
     // mapped, about which the caller can do nothing.
     let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), bytes) };
 }
 
 /// Advises huge pages (or, with `false`, against them) for mapped memory. Returns false if the
-/// kernel does not support them.
+/// kernel does not support this advice.
 ///
 /// # Safety
 /// The range lies in one mapping made by [`map`].

@@ -1,5 +1,5 @@
 //! Arbitrary distribution files: each is used, or rejected with an error that names the file, the
-//! value, the limit and the remedy. None hangs.
+//! value, the limit and the remedy. No file makes the reader hang.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -60,8 +60,8 @@ fn invalid_contents_are_rejected_with_their_fault() {
     assert!(Distribution::find(written(&folder, "0.5,0.4999").to_str().unwrap()).is_ok());
 }
 
-/// A file that is truncated anywhere in its first nine tenths is rejected, and so is one truncated
-/// inside a number with an exponent.
+/// A file that is truncated anywhere in its first nine tenths is rejected. A file that is
+/// truncated inside a number with an exponent is rejected too.
 #[test]
 fn truncated_file_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ fn truncated_file_is_rejected() {
 }
 
 /// Truncates haul's own files, and those of `shared/data` if they exist, so that a hundredth of
-/// their bytes is lost. That is a much smaller share of their calls.
+/// their bytes is lost. A hundredth of the bytes is a much smaller share of the calls.
 #[test]
 fn file_without_a_hundredth_of_its_bytes_is_rejected() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -6,13 +6,13 @@ pub(crate) const LINE: usize = 64;
 
 /// 64 bytes in one, two, four or eight registers.
 ///
-/// The unit is the line, not the register, so that one algorithm serves registers of 8 to 64 bytes.
-/// Instruction sets differ in the number of instructions that a line takes.
+/// The unit is the line, not the register, so that one algorithm serves registers of 8 to 64
+/// bytes. Instruction sets differ in the number of instructions that a line needs.
 ///
 /// # Safety of every method
 /// The pointer must be valid for [`LINE`] bytes in the direction of the access, and the processor
-/// must have the instruction set: an implementation may be used only inside a function that enables
-/// it.
+/// must have the instruction set: an implementation may be used only inside a function that
+/// enables this instruction set.
 pub(crate) trait Line: Copy {
     /// Lines in one step of the loop: 1, 2 or 4, chosen so that a step, the saved head and the
     /// saved tail fit into the registers.
@@ -24,8 +24,8 @@ pub(crate) trait Line: Copy {
     /// Lines in one step of a fill's loop: 2 or 4.
     const FILL_STEP: usize = 2;
 
-    /// Whether copies of 257 to 512 bytes always move eight lines, instead of six or eight that a
-    /// branch chooses.
+    /// Whether copies of 257 to 512 bytes always move eight lines, instead of six or eight lines,
+    /// between which a branch chooses.
     const EIGHT_LINES: bool = false;
 
     /// Loads 64 bytes from any address.
@@ -73,7 +73,7 @@ pub(crate) trait Line: Copy {
     #[inline(always)]
     fn fence() {}
 
-    /// Prefetches the line at `source`. It never faults, at any address.
+    /// Prefetches the line at `source`. The prefetch never faults, at any address.
     #[inline(always)]
     fn prefetch(_source: *const u8) {}
 }

@@ -14,8 +14,8 @@ pub(crate) mod line;
 
 /// Defines the five kernels of an instruction set, each a complete memmove or memset.
 ///
-/// The attribute must enable the features that the line uses. A kernel may only run on a processor
-/// that has them.
+/// The attribute must enable the features that the line uses. A kernel may only run on a
+/// processor that has these features.
 macro_rules! kernels {
     ($(#[$features:meta])? $line:ty) => {
         /// memmove with this instruction set's registers.

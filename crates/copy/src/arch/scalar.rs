@@ -1,4 +1,5 @@
-//! Plain Rust: eight words of eight bytes. It is the fallback on any processor, and Miri runs it.
+//! Plain Rust: eight words of eight bytes. This code is the fallback on any processor, and Miri
+//! runs it.
 
 use core::mem::MaybeUninit;
 

@@ -1,4 +1,5 @@
-//! Copies and fills above 64 bytes of each instruction set. The dispatch jumps to them.
+//! Copies and fills above 64 bytes of each instruction set. The dispatch jumps to these
+//! functions.
 
 use crate::arch;
 use crate::arch::generic::{self, BLOCK_MAX};
@@ -7,8 +8,8 @@ use crate::thresholds::{
     Method, copies_by_registers, copy_method, fill_method, fills_by_registers,
 };
 
-/// A copy above 64 bytes through registers. For a size that may use another method, it jumps to
-/// `$copy_long`.
+/// A copy above 64 bytes through registers. For a size that may use another method, the function
+/// jumps to `$copy_long`.
 macro_rules! copy_above_64 {
     ($(#[$features:meta])? $line:ty, $copy:ident: $block:ident, $copy_long:ident) => {
         $(#[$features])?
@@ -57,11 +58,11 @@ macro_rules! fill_above_64 {
     };
 }
 
-/// The copy and the fill above 64 bytes of one instruction set, and the choice of a method for long
-/// ones.
+/// The copy and the fill above 64 bytes of one instruction set, and the choice of a method for
+/// long copies and fills.
 ///
-/// The choice of a method is a function of its own: it needs a frame, which would slow down short
-/// copies.
+/// A separate function chooses the method, because the choice needs a frame, which would slow
+/// down short copies.
 macro_rules! above_64 {
     (
         $(#[$features:meta])? $line:ty,

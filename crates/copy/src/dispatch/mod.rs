@@ -40,8 +40,8 @@ pub(crate) mod without_masks;
 /// memmove of more than 64 bytes, for callers in Rust that have inlined the smaller sizes.
 ///
 /// [`crate::c::memmove_above_64`] is the same function under an exported name, which a caller
-/// within `libhaul.so` would call through the procedure linkage table. The compiler keeps the code
-/// once.
+/// within `libhaul.so` would call through the procedure linkage table. The compiler emits the
+/// code of both only once.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable for `length > 64` bytes.
@@ -69,9 +69,10 @@ pub(crate) unsafe extern "C" fn fill_above_64(
     unsafe { fill_above_64_branching(target, byte, length) }
 }
 
-/// The inlined jump to the code of the chosen instruction set, in two forms. For callers through C,
-/// it leads to code that has no branch on the size up to 256 bytes. For callers that have inlined
-/// up to 64 bytes, it leads to code that branches at 128. `small` gives the reason.
+/// The inlined jump to the code of the chosen instruction set, in two forms. For callers through
+/// C, the jump leads to code that has no branch on the size up to 256 bytes. For callers that
+/// have inlined up to 64 bytes, the jump leads to code that branches at 128. `small` gives the
+/// reason.
 macro_rules! jumps {
     (
         $copy_here:ident: $copy_avx2:ident, $copy_avx512vl:ident, $copy_neon:ident;
@@ -138,8 +139,8 @@ jumps! {
 }
 
 /// Handles the first call and the instruction sets that few processors are limited to. It is a
-/// function of its own, because the compiler would make a table and an indirect jump of more than
-/// two cases.
+/// separate function, because the compiler would turn more than two cases into a table and an
+/// indirect jump.
 #[inline(never)]
 unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, and the chosen instruction set is available.
@@ -167,8 +168,8 @@ unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: 
 }
 
 /// Handles the first call and the instruction sets that few processors are limited to. It is a
-/// function of its own, because the compiler would make a table and an indirect jump of more than
-/// two cases.
+/// separate function, because the compiler would turn more than two cases into a table and an
+/// indirect jump.
 #[inline(never)]
 unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, and the chosen instruction set is available.
@@ -227,8 +228,8 @@ best! {
     cached_fill -> FillFn: fill;
 }
 
-/// The copy for data that goes from core to core: `rep movsb` if the thresholds use it and the
-/// policy allows it at any alignment, else registers. Both copy into the caches.
+/// The copy for data that one core passes to another: `rep movsb` if the thresholds use it and
+/// the policy allows it at any alignment, else registers. Both kernels copy into the caches.
 pub(crate) fn handover_copy() -> CopyFn {
     let by_registers = cached_copy();
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,4 +1,4 @@
-//! Copies and fills through C if small ones do not use masks, or if a mask would be slow at an
+//! Copies and fills through C if small copies do not use masks, or if a mask would be slow at an
 //! address.
 
 use crate::small;

@@ -54,11 +54,12 @@ pub struct Policy {
     pub isa: Isa,
     /// Which copies may use `rep movsb`.
     pub strings: Strings,
-    /// The sizes at which the copying method changes.
+    /// The sizes from which another copying method is used.
     pub thresholds: Thresholds,
 }
 
-/// The choices of a policy that this processor cannot run. Each is replaced by the default.
+/// The choices of a policy that this processor cannot run. The default replaces each of these
+/// choices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
     /// The shape of small copies.
@@ -83,8 +84,9 @@ pub(crate) static CHOSEN: AtomicU8 = AtomicU8::new(0);
 pub(crate) const MASKS: u8 = 0x80;
 
 /// 1 if small copies use masks; 0 otherwise, and before the first copy above 64 bytes. The inline
-/// code of `haul.h` reads it. It is separate from [`CHOSEN`] because an exported static is read
-/// through the global offset table, which would slow down readers of [`CHOSEN`].
+/// code of `haul.h` reads this static. This static is separate from [`CHOSEN`] because an
+/// exported static is read through the global offset table, which would slow down readers of
+/// [`CHOSEN`].
 #[unsafe(export_name = "haul_small_by_masks")]
 pub(crate) static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
 
@@ -106,8 +108,8 @@ impl Policy {
         Self::for_processor(cpu::facts()).within(Isa::is_available)
     }
 
-    /// This policy with the widest available instruction set that is at most its own. [`Facts`]
-    /// name only the widest instruction set, and a hypervisor may hide one below it.
+    /// This policy with the widest available instruction set that is not wider than the policy's.
+    /// [`Facts`] name only the widest instruction set, and a hypervisor may hide a narrower one.
     fn within(self, is_there: impl Fn(Isa) -> bool) -> Self {
         let fits = |isa: &Isa| *isa <= self.isa && is_there(*isa);
         Self { isa: Isa::ALL.into_iter().rfind(fits).unwrap_or(Isa::Scalar), ..self }
@@ -144,13 +146,14 @@ impl Policy {
     }
 
     /// Puts this policy in force, [clamped](Self::clamped), for all threads of this process.
-    /// Returns the choices that this processor [lacks](Self::lacking). Copies that are running stay
-    /// correct. If two threads install policies at the same time, each choice and each threshold
-    /// comes from one of them.
+    /// Returns the choices that this processor [lacks](Self::lacking). Copies that are running
+    /// stay correct. If two threads install policies at the same time, each choice and each
+    /// threshold is the value of one of the two policies.
     pub fn install(self) -> Lacking {
         let clamped = self.clamped();
-        // Thresholds first, because a copy that sees the choice should see the thresholds too. If
-        // relaxed accesses are reordered so that it does not, the copy uses a slower method once.
+        // The thresholds are written first, because a copy that reads a new choice should also
+        // read the new thresholds. If relaxed accesses are reordered so that it reads old
+        // thresholds, the copy uses a slower method once.
         clamped.thresholds.install();
         STRINGS.store(clamped.strings_number(), Ordering::Relaxed);
         CHOSEN.store(clamped.chosen_number(), Ordering::SeqCst);
@@ -237,7 +240,7 @@ impl Policy {
     fn install_choices_where_unset(self) {
         for (atomic, number) in [(&STRINGS, self.strings_number()), (&CHOSEN, self.chosen_number())]
         {
-            // A choice that another thread has installed meanwhile stays.
+            // This keeps a choice that another thread has installed meanwhile.
             let _ = atomic.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
         }
         publish_to_callers();
@@ -325,8 +328,8 @@ impl Thresholds {
     }
 }
 
-/// Ensures that a policy is in force. Threads that call it at the same time get the same policy. It
-/// is a function of its own to keep the compare-exchanges out of the copies.
+/// Ensures that a policy is in force. Threads that call this function at the same time get the
+/// same policy. This is a separate function, which keeps the compare-exchanges out of the copies.
 #[cold]
 #[inline(never)]
 pub(crate) fn ensure() {

@@ -1,9 +1,9 @@
 //! The default policies: one row for each microarchitecture.
 //!
-//! A row follows a record, or reasoning from a related microarchitecture; its `source` says which.
-//! A processor without a row gets a policy that follows from its features: the widest instruction
-//! set that does not lower the clock, and string instructions if the processor announces them as
-//! fast, as in the C library.
+//! A row is based on a record, or on reasoning from a related microarchitecture; its `source`
+//! says which. A processor without a row gets a policy that follows from its features: the widest
+//! instruction set that does not lower the clock, and string instructions if the processor
+//! announces them as fast, as in the C library.
 
 use super::{Policy, Small, Strings};
 use crate::cpu::{self, Facts, Isa, Vendor};
@@ -11,7 +11,7 @@ use crate::thresholds::{NEVER, Thresholds};
 
 /// The choices for a microarchitecture.
 pub(super) struct Row {
-    /// Its usual name.
+    /// The usual name of the microarchitecture.
     pub(super) name: &'static str,
     vendor: Vendor,
     family: u32,
@@ -29,8 +29,8 @@ impl Row {
     }
 }
 
-/// The choices of a row. Those that follow from the size of the last-level cache are the same for
-/// all rows.
+/// The choices of a row. Choices that follow from the size of the last-level cache are not part
+/// of a row, because one rule holds for all rows.
 #[derive(Clone, Copy)]
 struct Choices {
     small: Small,
@@ -49,8 +49,8 @@ struct Choices {
 
 const NO_STRING: (usize, usize) = (NEVER, NEVER);
 
-/// For Zen 4. AVX-512VL's loops take 1.04 to 1.17 times as long as AVX2's from 512 bytes to 16 KiB,
-/// and interleaved pages take a quarter longer than consecutive ones
+/// For Zen 4. AVX-512VL's loops take 1.04 to 1.17 times as long as AVX2's from 512 bytes to 16
+/// KiB, and interleaved pages take a quarter longer than consecutive pages
 /// (`bench/record/2026-11-24-zen4-avx512-2cpu-copy`).
 const AVX2_PIECES: Choices = Choices {
     small: Small::Pieces,
@@ -62,9 +62,10 @@ const AVX2_PIECES: Choices = Choices {
     paged: false,
 };
 
-/// For Zen 5. `rep movsb` overtakes registers where both buffers fill L1 (48 KiB) at 24 KiB each,
-/// at any alignment; beyond the caches it takes as long as a streamed copy, or up to 7% less. `rep
-/// stosb` overtakes registers at the size of L2, 1 MiB (`bench/record/2026-11-25-zen5-2cpu-copy`).
+/// For Zen 5. `rep movsb` becomes faster than registers at 24 KiB, where both buffers together
+/// fill L1 (48 KiB), at any alignment; beyond the caches, `rep movsb` takes as long as a streamed
+/// copy, or up to 7% less. `rep stosb` becomes faster than registers at the size of L2, 1 MiB
+/// (`bench/record/2026-11-25-zen5-2cpu-copy`).
 const ZEN_5: Choices = Choices {
     small: Small::Masks,
     isa: Isa::Avx512vl,
@@ -75,8 +76,8 @@ const ZEN_5: Choices = Choices {
     paged: false,
 };
 
-/// For Intel processors with ERMS and without FSRM: strings are not fast at short sizes. On Cascade
-/// Lake, `rep movsb` overtakes registers at 8 KiB, and `rep stosb` at 4 KiB
+/// For Intel processors with ERMS and without FSRM: strings are not fast at short sizes. On
+/// Cascade Lake, `rep movsb` becomes faster than registers at 8 KiB, and `rep stosb` at 4 KiB
 /// (`bench/record/2026-11-23-cascade-lake-2cpu-copy`).
 const INTEL_ERMS: Choices = Choices {
     small: Small::Pieces,
@@ -107,7 +108,7 @@ const ROWS: &[Row] = &[
         family: 0x17,
         models: &[0x00..=0xff],
         choices: AVX2_PIECES,
-        source: "reasoned: as Zen 4, whose loops by AVX2 they share",
+        source: "reasoned: like Zen 4, whose AVX2 loops they share",
     },
     Row {
         name: "Zen 3",
@@ -115,7 +116,7 @@ const ROWS: &[Row] = &[
         family: 0x19,
         models: &[0x00..=0x0f, 0x20..=0x5f],
         choices: AVX2_PIECES,
-        source: "reasoned: as Zen 4, with which it shares the bad cases of rep movsb",
+        source: "reasoned: like Zen 4, with which it shares the slow cases of rep movsb",
     },
     Row {
         name: "Zen 4",
@@ -179,12 +180,12 @@ pub(super) fn policy(facts: &Facts) -> Policy {
 /// The choices for a processor without a row, which follow from the features that it announces.
 ///
 /// With AVX-512, an Intel processor with fast short strings uses registers of 64 bytes: on a Xeon
-/// whose hypervisor hid its model, they take 0.78 of AVX-512VL's time at 192 bytes, 0.88 at 448 and
-/// 0.95 at 12 KiB. Other processors use AVX-512VL: its blocks use registers of 32 bytes, and its
-/// loops use registers of 64 bytes, to which the compiler joins two of 32.
+/// whose hypervisor hid its model, they take 0.78 of AVX-512VL's time at 192 bytes, 0.88 at 448
+/// and 0.95 at 12 KiB. Other processors use AVX-512VL: its blocks use registers of 32 bytes, and
+/// its loops use registers of 64 bytes, because the compiler joins two registers of 32 bytes.
 fn by_features(facts: &Facts) -> Choices {
-    /// In bytes. The C library starts at 2112 (glibc 2.36); this value is larger, because of the
-    /// time that a string instruction takes to start.
+    /// In bytes. The C library uses string instructions from 2112 bytes on (glibc 2.36); this
+    /// value is larger, because of the time that a string instruction takes to start.
     const FAST_STRING_MIN: usize = 4 << 10;
     let fast = (FAST_STRING_MIN, NEVER);
     let strings = match (facts.fast_short_string, facts.enhanced_string) {
@@ -219,8 +220,8 @@ fn thresholds(facts: &Facts, choices: &Choices) -> Thresholds {
     // Source and target share the cache.
     thresholds.stream_copy_min = cache / 2;
     // A fill has no source that the target could displace, and a fill of the size of the cache is
-    // still faster with plain stores: 32 MiB takes 3 to 17% less than streamed, in five runs on Zen
-    // 4, which has a cache of 32 MiB.
+    // still faster with plain stores: with plain stores, 32 MiB takes 3 to 17% less time than
+    // with streaming stores, in five runs on Zen 4, which has a cache of 32 MiB.
     thresholds.stream_fill_min = cache * 2;
     if choices.paged {
         thresholds.paged_copy_min = thresholds.stream_copy_min;

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! There is no call, no return and no register to save for the caller. With the branch-free shape
-//! of [`copy`](super::copy), the saved time would only enlarge the lead in L1. This code spends
-//! that time on branches, each of which saves stores and instructions. That is a gain beyond L2.
-//! A branch in the caller's code also has a history of its own in the branch predictor. [`super`]
-//! names the record; `ffi/c/inline.h` is the same code in C.
+//! of [`copy`](super::copy), the time that inlining saves would only enlarge haul's lead in L1.
+//! This code spends that time on branches, each of which saves stores and instructions, so that
+//! copies beyond L2 are faster. A branch in the caller's code also has a separate history in the
+//! branch predictor. [`super`] names the record; `ffi/c/inline.h` is the same code in C.
 
 use super::{SMALL_MAX, piece};
 
@@ -35,8 +35,9 @@ pub(crate) unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     }
 }
 
-/// memmove of `length <= 64` bytes. It has two branches fewer than [`memcpy`]. Calls of memcpy are
-/// longer: beyond L2, its long calls take nearly libc's time, so its short calls have to be faster.
+/// memmove of `length <= 64` bytes. This memmove has two branches fewer than [`memcpy`]. Copies
+/// by memcpy are longer: beyond L2, long calls of memcpy take nearly libc's time, so its short
+/// calls have to be faster.
 ///
 /// # Safety
 /// The conditions of [`copy`](super::copy) apply.

@@ -1,12 +1,12 @@
-//! Copies and fills of up to 64 bytes, in two shapes: one that is called and one that is inlined
-//! into the caller.
+//! Copies and fills of up to 64 bytes, in two shapes: one shape is called, and the other is
+//! inlined into the caller.
 //!
 //! # Idea
 //!
 //! Most calls of memcpy are short, and their sizes look random to a branch predictor: in a large
-//! fleet, 63.5% of the calls move at most 16 bytes. A mispredicted branch costs 10 to 20 cycles
-//! there, and an unnecessary store costs one cycle. So the code computes addresses from the size
-//! instead of branching on it. The shape that is called is [`copy`] and [`fill`]:
+//! fleet, 63.5% of the calls move at most 16 bytes. A mispredicted branch costs such a call 10 to
+//! 20 cycles, and an unnecessary store costs one cycle. The code therefore computes addresses
+//! from the size and does not branch on it. The shape that is called is [`copy`] and [`fill`]:
 //!
 //! ```text
 //! n <= 3:   1 byte at n-1, 2 at 0            to a scratch where n has no room for them
@@ -15,23 +15,24 @@
 //! n <= 64:  16 bytes at 0, k, n-16-k, n-16   k = 16 when n > 32, else 0
 //! ```
 //!
-//! An additional store is free if the target is in L1. It is expensive beyond L2, where the number
-//! of calls that the processor has in flight limits the speed. [`inlined`] saves the time of the
-//! call, so its memcpy and memset can branch at 32, which saves two of four stores; its memcpy also
-//! branches at 8.
+//! An additional store is free if the target is in L1. Beyond L2, an additional store is
+//! expensive, because there the number of calls that the processor has in flight limits the
+//! speed. [`inlined`] saves the time of the call, so its memcpy and memset can branch at 32,
+//! which saves two of four stores; its memcpy also branches at 8.
 //!
-//! All loads precede all stores, so overlap is harmless. Where addresses are computed, the widest
-//! store comes last: if a program loads the target's first 2, 4 or 8 bytes right after the copy,
-//! one store provides them (store-to-load forwarding).
+//! All loads precede all stores, so overlap is harmless. In code that computes addresses, the
+//! widest store is the last one: if a program loads the target's first 2, 4 or 8 bytes right
+//! after the copy, one store provides them (store-to-load forwarding).
 //!
-//! On processors with AVX-512, `arch::x86_64::masked` does the same with one branch. The
-//! [`Policy`](crate::Policy) says whether that is faster, including the loads that follow the copy.
+//! On processors with AVX-512, `arch::x86_64::masked` copies these sizes with one branch. The
+//! [`Policy`](crate::Policy) says whether that is faster, including the loads that follow the
+//! copy.
 //!
 //! # What was tried
 //!
-//! The figures are times over libc's (glibc 2.36, Zen 4) on a fleet's distributions or on sizes
-//! drawn from a class; `bench/record/2026-11-22-zen4-2cpu-copy` has the tables. The shape that is
-//! called:
+//! The figures are times divided by libc's (glibc 2.36, Zen 4), for a fleet's distributions or
+//! for sizes drawn from a class; `bench/record/2026-11-22-zen4-2cpu-copy` has the tables. The
+//! shape that is called:
 //!
 //! - seven stores for 0 to 16 bytes, without a branch: L1 0.50 instead of 0.59, LLC 2.1 instead of
 //!   1.00;

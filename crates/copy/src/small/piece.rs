@@ -1,23 +1,25 @@
-//! One function for each class of sizes up to 64 bytes. None has a branch.
+//! One function for each class of sizes up to 64 bytes. None of these functions has a branch.
 //!
 //! The scratch is a local variable, because all threads would write to the cache line of a static
-//! one. Unneeded loads read from a constant, so that the scratch needs no initialization.
+//! scratch. Unneeded loads read from a constant, so that the scratch needs no initialization.
 
 use core::hint::select_unpredictable as select;
 use core::mem::MaybeUninit;
 
 use super::{inner_offset, word};
 
-/// The target of stores that the size does not need. They start at its middle.
+/// The target of stores that the size does not need. The stores start in the middle of the
+/// scratch.
 type Scratch = MaybeUninit<[u64; 2]>;
 
-/// The source of loads that the size does not need. They start at its middle. It is not the
-/// scratch, because a load from the scratch would wait for earlier stores to it. It is a constant,
-/// because the address of a static would come from the global offset table.
+/// The source of loads that the size does not need. The loads start in the middle of this
+/// constant. They do not read the scratch, because a load from the scratch would wait for earlier
+/// stores to it. The source is a constant, because the address of a static would come from the
+/// global offset table.
 const NOTHING: &[u64; 2] = &[0; 2];
 
 /// The offset in a scratch at which accesses start. If a copy has 0 bytes, the access to its last
-/// byte starts one byte below.
+/// byte starts one byte below this offset.
 const MIDDLE: usize = 8;
 
 /// `pointer` if `length` is at least `size` bytes, else `middle`, the middle of a scratch. It has
@@ -146,8 +148,9 @@ macro_rules! two_words {
         #[inline(always)]
         pub(super) unsafe fn $copy(target: *mut u8, source: *const u8, length: usize) {
             let end = length - $size;
-            // SAFETY: the words at 0 and at length - size lie inside `length` bytes, because these
-            // are at least one word, and cover them, because these are at most two words.
+            // SAFETY: the words at 0 and at length - size lie inside `length` bytes, because
+            // `length` is at least one word, and cover them, because `length` is at most two
+            // words.
             unsafe {
                 let first = word::$load(source);
                 let last = word::$load(source.add(end));

@@ -1,5 +1,5 @@
-//! Loads and stores of 1 to 16 bytes. They move memory, not numbers, so that uninitialized bytes
-//! and pointers survive.
+//! Loads and stores of 1 to 16 bytes. These functions move memory, not numbers, so that
+//! uninitialized bytes and pointers survive.
 
 use core::mem::MaybeUninit;
 

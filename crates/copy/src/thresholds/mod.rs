@@ -1,4 +1,4 @@
-//! The sizes at which the copying method changes.
+//! The sizes from which another copying method is used.
 //!
 //! The processor's [`Policy`](crate::Policy) has default thresholds, and `haul copy tune` measures
 //! better ones. No value can make a copy wrong: every method is a complete memmove, and a threshold
@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// The smallest value of a threshold, in bytes. Below, a copy always uses registers.
+/// The smallest value of a threshold, in bytes. A smaller copy always uses registers.
 ///
 /// `rep movsb` takes 35 cycles or more to start (Intel Optimization Manual, 3.7.6) and a streamed
 /// copy ends in a fence, so neither is worthwhile at smaller sizes.
@@ -51,22 +51,22 @@ pub struct Thresholds {
 /// The value that disables a method.
 pub const NEVER: usize = usize::MAX;
 
-/// The thresholds in force in this process. `dispatch` ensures that they are set before it chooses
-/// a method.
+/// The thresholds in force in this process. `dispatch` ensures that the thresholds are set before
+/// it chooses a method.
 pub(crate) static IN_FORCE: InForce = InForce::new();
 
 /// Thresholds that all threads read and any thread may replace.
 ///
-/// Each value is read on its own, with relaxed ordering: a copy that sees some old and some new
+/// Each value is read separately, with relaxed ordering: a copy that sees some old and some new
 /// values may use a slower method, but never copies wrongly. The value 0 means "not set yet"; no
 /// clamped threshold is 0. [`InForce::install`] writes a value unconditionally; a default is
-/// written by a compare-exchange that only replaces 0. Installed values therefore persist even if a
-/// thread that determines the defaults finishes later: determining them takes tens of microseconds
-/// under a hypervisor that traps `cpuid`.
+/// written by a compare-exchange that only replaces 0. Installed values therefore persist even if
+/// a thread that determines the defaults finishes later: determining them takes tens of
+/// microseconds under a hypervisor that traps `cpuid`.
 pub(crate) struct InForce {
     values: [AtomicUsize; Thresholds::NAMES.len()],
-    /// Copies of this size and more may use a method other than registers. For smaller ones, no
-    /// other value is read. This value may be a moment older than the others.
+    /// Copies of this size and more may use a method other than registers. A smaller copy reads
+    /// no other value. This value may be a moment older than the others.
     copy_lookup: AtomicUsize,
     /// Like `copy_lookup`, for fills.
     fill_lookup: AtomicUsize,
@@ -102,7 +102,7 @@ impl InForce {
 
     fn install_where_unset(&self, defaults: Thresholds) {
         for (atomic, value) in self.atomics(defaults) {
-            // A value that another thread has installed meanwhile stays.
+            // This keeps a value that another thread has installed meanwhile.
             let _ = atomic.compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -151,12 +151,12 @@ impl Thresholds {
 
     /// Puts these thresholds in force, [clamped](Self::clamped), for all threads of this process.
     /// If two threads install thresholds at the same time, each threshold has the value of one of
-    /// them.
+    /// these installations.
     pub fn install(self) {
         IN_FORCE.install(self);
     }
 
-    /// These thresholds with every value below [`LOOKUP_MIN`] raised to it.
+    /// These thresholds with every value below [`LOOKUP_MIN`] raised to that minimum.
     #[must_use]
     pub fn clamped(self) -> Self {
         Self::from_array(self.to_array().map(|value| value.max(LOOKUP_MIN)))
@@ -241,7 +241,7 @@ pub(crate) fn fills_by_registers(length: usize) -> bool {
     length < IN_FORCE.fill_lookup.load(Ordering::Relaxed)
 }
 
-/// Whether there is a size whose copies use `rep movsb`.
+/// Whether `rep movsb` is used for any size of a copy.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn uses_strings() -> bool {
     IN_FORCE.value(0) != NEVER

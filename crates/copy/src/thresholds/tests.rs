@@ -46,8 +46,8 @@ fn late_defaults_keep_installed_thresholds() {
     assert_eq!((got, lookups(&in_force)), (all(5000), [5000; 2]));
 }
 
-/// Another thread has installed only some of its thresholds. The thresholds that are read must not
-/// contain an unset one.
+/// Another thread has installed only some of its thresholds. No thread may read an unset
+/// threshold.
 #[test]
 fn get_or_fills_unset_thresholds_with_defaults() {
     let in_force = InForce::new();

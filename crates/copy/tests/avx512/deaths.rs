@@ -11,7 +11,7 @@ use crate::support::guarded::Guarded;
 /// The environment variable that names the error on which the child must die.
 const TASK: &str = "HAUL_TEST_DEATH";
 
-/// Runs `child_of_the_tests_below` in a process of its own.
+/// Runs `child_of_the_tests_below` in a separate process.
 fn child(task: &str) -> Option<Output> {
     if Isa::Avx512.is_available() || !has_avx512() {
         return None;
@@ -28,7 +28,8 @@ fn died_of(output: &Output, signal: libc::c_int) -> bool {
     output.status.signal() == Some(signal)
 }
 
-/// Does nothing by itself. The tests below run it in a child process that must die.
+/// Does nothing unless the environment variable is set. The tests below run this function in a
+/// child process that must die.
 #[test]
 fn child_of_the_tests_below() {
     let Some(task) = std::env::var_os(TASK) else { return };

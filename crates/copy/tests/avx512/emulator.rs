@@ -2,19 +2,19 @@
 //!
 //! # Idea
 //!
-//! An EVEX instruction traps (SIGILL). The handler decodes it, emulates it and continues after it.
-//! The low 32 bytes of zmm0 to zmm15 stay in the interrupted thread's registers, which the AVX2
-//! instructions that the processor runs itself share. The processor has no registers for the rest,
-//! so a thread-local variable holds it.
+//! An EVEX instruction traps (SIGILL). The handler decodes the instruction, emulates it and
+//! continues after it. The low 32 bytes of zmm0 to zmm15 stay in the registers of the interrupted
+//! thread. The processor itself runs AVX2 instructions, which use the same registers. The
+//! processor has no registers for the other bytes, so a thread-local variable holds them.
 //!
 //! An AVX2 instruction that writes zmm0 to zmm15 clears the upper half of the register without a
-//! trap. The emulator therefore stores the lower half beside the upper half: if the lower half has
-//! changed since, an AVX2 instruction has written the register, and the upper half counts as
-//! cleared.
+//! trap. The emulator therefore stores the lower half together with the upper half: if the lower
+//! half has changed since then, an AVX2 instruction has written the register, and the upper half
+//! counts as cleared.
 //!
-//! An unknown instruction aborts the process with a message that has the instruction's text. So
-//! does a misaligned operand of an instruction that requires alignment. A bad address kills the
-//! process with SIGSEGV, as it would without the emulator.
+//! An unknown instruction aborts the process with a message that has the instruction's text. A
+//! misaligned operand of an instruction that requires alignment aborts the process too. A bad
+//! address kills the process with SIGSEGV, as it would without the emulator.
 
 use core::cell::UnsafeCell;
 use std::sync::Once;
@@ -52,8 +52,8 @@ thread_local! {
 
 static EMULATED: AtomicUsize = AtomicUsize::new(0);
 
-/// The number of instructions that have been emulated so far. A test that emulated none has
-/// proved nothing.
+/// The number of instructions that have been emulated so far. If a test emulated no instruction,
+/// it has proved nothing.
 pub(crate) fn emulated() -> usize {
     EMULATED.load(Ordering::Relaxed)
 }
@@ -195,8 +195,8 @@ fn set_mask(instruction: &Instruction, frame: &Frame) -> Result<(), String> {
     Ok(())
 }
 
-/// A masked load that clears the other bytes, or a masked store. It accesses byte by byte, so that
-/// no masked-out byte is accessed.
+/// A masked load that clears the other bytes, or a masked store. The emulation accesses memory
+/// byte by byte, so that no masked-out byte is accessed.
 fn move_masked(instruction: &Instruction, frame: &mut Frame) -> Result<(), String> {
     let number = instruction.op_mask().number();
     // SAFETY: the state is this thread's, which does not run while its trap is handled.
@@ -273,7 +273,7 @@ fn address(
         address = address.wrapping_add(index.wrapping_mul(instruction.memory_index_scale().into()));
     }
     if aligned && !address.is_multiple_of(width as u64) {
-        return Err(format!("{address:#x} is no multiple of {width}"));
+        return Err(format!("{address:#x} is not a multiple of {width}"));
     }
     Ok(core::ptr::with_exposed_provenance_mut(address as usize))
 }
@@ -297,8 +297,8 @@ fn read(frame: &Frame, register: Register) -> Result<[u8; 64], String> {
     })
 }
 
-/// Writes the first `width` bytes of the register and clears the rest, as every EVEX and VEX
-/// instruction does.
+/// Writes the first `width` bytes of the register and clears the other bytes, like every EVEX and
+/// VEX instruction.
 fn write(
     frame: &mut Frame,
     register: Register,

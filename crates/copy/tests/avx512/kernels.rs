@@ -12,9 +12,9 @@ use crate::support::guarded::Guarded;
 use crate::support::subjects::{Copier, Filler};
 use crate::support::{moving, parallel};
 
-/// Every size up to this one is tested, in bytes. A trap takes microseconds, so it is smaller than
-/// in other tests. Without optimization, a kernel is mostly calls and spills, so fewer sizes are
-/// tested.
+/// Every size up to this one is tested, in bytes. A trap takes microseconds, so this size is
+/// smaller than in other tests. Without optimization, a kernel is mostly calls and spills, so
+/// fewer sizes are tested.
 const SIZE_MAX: usize = 600;
 
 fn sizes() -> Vec<usize> {
@@ -63,7 +63,7 @@ fn fillers() -> Vec<Filler> {
     kernels.map(of).collect()
 }
 
-/// Runs `action`. If AVX-512 is emulated, it asserts that the emulator ran.
+/// Runs `action`. If AVX-512 is emulated, this function asserts that the emulator ran.
 fn run(action: impl FnOnce()) {
     if !has_avx512() {
         return;

@@ -1,8 +1,9 @@
 //! The AVX-512 kernels and the dispatch that uses them, also on processors without AVX-512.
 //!
-//! There, each of their AVX-512 instructions traps, and a handler emulates it, see `emulator`. All
-//! other instructions, including AVX2 and `vzeroupper`, run on the processor. A bad access of an
-//! emulated instruction is a bad access of the handler, and kills the process too.
+//! On such a processor, each AVX-512 instruction of the kernels traps, and a handler emulates the
+//! instruction, see `emulator`. All other instructions, including AVX2 and `vzeroupper`, run on
+//! the processor. If an emulated instruction makes a bad access, the handler makes the same
+//! access, which kills the process too.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #![allow(
     clippy::cast_possible_truncation,
@@ -22,8 +23,8 @@ mod kernels;
 
 use haul_copy::Isa;
 
-/// Whether AVX-512 can run here. If the processor has none, it installs the emulator. It prints
-/// which of the two runs the instructions.
+/// Whether AVX-512 can run here. Installs the emulator if the processor has no AVX-512. Prints
+/// whether the processor or the emulator runs the instructions.
 fn has_avx512() -> bool {
     if Isa::Avx512.is_available() && Isa::Avx512vl.is_available() {
         eprintln!("AVX-512 runs natively");

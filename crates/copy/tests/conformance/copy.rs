@@ -1,4 +1,4 @@
-//! Copies between separate buffers: every size at every combination of alignments, beside guard
+//! Copies between separate buffers: every size at every combination of alignments, next to guard
 //! pages.
 
 use crate::support::copying::{At, Room};
@@ -30,7 +30,7 @@ fn copies_are_right_at_every_size_and_alignment() {
     parallel::for_each(&tasks, || Room::new(size_max), work);
 }
 
-/// The grid places source and target beside guard pages on the same side; this test also places
+/// The grid places source and target next to guard pages on the same side; this test also places
 /// them on opposite sides.
 #[test]
 fn copies_are_right_between_opposite_guard_pages() {

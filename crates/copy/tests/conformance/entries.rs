@@ -1,4 +1,5 @@
-//! The promises of the public functions besides the copied bytes: panics, a length of 0, ranges.
+//! The promises of the public functions in addition to the copied bytes: panics, a length of 0,
+//! ranges.
 
 use core::ptr;
 
@@ -75,10 +76,10 @@ fn hints_do_not_change_copied_bytes() {
     }
 }
 
-/// The number of cases per property. Miri needs a second for a few.
+/// The number of cases per property. Miri needs a second for a few cases.
 fn cases() -> ProptestConfig {
     let cases = if cfg!(miri) { 5 } else { 2000 };
-    // Failures are not saved to a file: a failing case becomes a test of its own.
+    // Failures are not saved to a file: a failing case becomes a separate test.
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 

@@ -1,4 +1,4 @@
-//! Fills: every size at every alignment and every byte, beside guard pages.
+//! Fills: every size at every alignment and every byte, next to guard pages.
 
 use crate::support::effort::Effort;
 use crate::support::filling::{changing_bytes, check};
@@ -55,8 +55,8 @@ fn fills_are_right_for_every_byte_value() {
             for byte in (1..=255).step_by(step) {
                 check(&filler, &mut room, (false, 3), &[length], core::iter::once(byte));
             }
-            // Zero over other bytes. `check` cannot test it, because zero is its value for
-            // untouched bytes.
+            // Zero over other bytes. `check` cannot test a fill with zero, because zero is its
+            // value for untouched bytes.
             let target = &mut room.as_mut_slice()[3..3 + length];
             target.fill(0xff);
             // SAFETY: the slice has that length.

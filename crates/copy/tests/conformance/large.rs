@@ -1,10 +1,10 @@
-//! Sizes past 4 GiB, where a 32-bit count would wrap.
+//! Sizes above 4 GiB, where a 32-bit count would wrap.
 //!
 //! # Idea
 //!
-//! Neither source nor target needs that much memory: most of each maps the same 16 MiB again and
-//! again. Only the windows that are checked have memory of their own: the start, the end, and both
-//! sides of 2 GiB and 4 GiB.
+//! Neither source nor target needs that much memory: most parts of both map the same 16 MiB again
+//! and again. Only the windows that are checked have separate memory: the start, the end, and
+//! both sides of 2 GiB and 4 GiB.
 
 use core::slice;
 
@@ -16,11 +16,11 @@ const GIB: usize = 1 << 30;
 /// The unit of mapping, in bytes.
 const CHUNK: usize = 16 << 20;
 
-/// The number of chunks in a mapping: enough for a chunk past 4 GiB that has neighbours on both
+/// The number of chunks in a mapping: enough for a chunk beyond 4 GiB that has neighbours on both
 /// sides.
 const CHUNKS: usize = 4 * GIB / CHUNK + 3;
 
-/// Chunks that have memory of their own.
+/// Chunks with separate memory.
 const WINDOWS: [usize; 6] =
     [0, 2 * GIB / CHUNK - 1, 2 * GIB / CHUNK, 4 * GIB / CHUNK - 1, 4 * GIB / CHUNK, CHUNKS - 1];
 
@@ -30,7 +30,8 @@ const SHARED: usize = 100;
 /// Bytes at the edges of the shared chunk that a shifted copy may take from a neighbouring window.
 const EDGE: usize = 4096;
 
-/// `CHUNKS` adjacent chunks between two inaccessible ones, backed by the memory of seven chunks.
+/// `CHUNKS` adjacent chunks between two inaccessible chunks. The memory of seven chunks backs all
+/// of them.
 struct Folded {
     reserved: *mut u8,
     file: libc::c_int,
@@ -48,7 +49,7 @@ impl Folded {
         assert_eq!(unsafe { libc::ftruncate(file, held as libc::off_t) }, 0);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let bytes = Self::BYTES + 2 * CHUNK;
-        // SAFETY: a new mapping where the system likes it.
+        // SAFETY: a new mapping at an address that the system chooses.
         let reserved =
             unsafe { libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
         assert_ne!(reserved, libc::MAP_FAILED, "reserving {bytes} bytes of address space");
@@ -83,7 +84,7 @@ impl Folded {
         unsafe { slice::from_raw_parts(self.start().add(first), length) }
     }
 
-    /// Every chunk with memory of its own, the shared one included, as a slice.
+    /// Every chunk with separate memory, and the shared one, as slices.
     fn for_each_chunk(&mut self, mut action: impl FnMut(usize, &mut [u8])) {
         for chunk in WINDOWS.into_iter().chain([SHARED]) {
             let start = self.start().wrapping_add(chunk * CHUNK);
@@ -111,7 +112,8 @@ fn checked_range(chunk: usize, to: usize, end: usize) -> core::ops::Range<usize>
 
 fn check_copy(copier: &Copier, source: &Folded, target: &mut Folded) {
     target.for_each_chunk(|_, bytes| bytes.fill(UNTOUCHED));
-    // The source ends at the guarded chunk. The target does not, so that an extra byte is detected.
+    // The source ends at the guarded chunk. The target does not end there, so that an extra byte
+    // is detected.
     let (from, to) = (77, 5);
     let length = Folded::BYTES - from;
     // SAFETY: both lie inside their mappings.
@@ -131,8 +133,8 @@ fn check_copy(copier: &Copier, source: &Folded, target: &mut Folded) {
     assert_eq!(oracle::first_touched(after), None, "{} wrote past the target", copier.name);
 }
 
-/// Whether the function is tested. The excluded entries of the dispatch are the same function at
-/// this size.
+/// Whether the function is tested. At this size, the excluded entries of the dispatch are the
+/// same function as a tested entry.
 fn is_tried(name: &str) -> bool {
     !["raw::memmove", "c::memcpy", "c::memmove", "copy", "fill", "hinted unknown"].contains(&name)
 }
@@ -193,8 +195,8 @@ fn overlapping_moves_past_4_gib_are_right() {
     let wrong = (0..WORDS).find(|&index| words[index + BY] != value(index));
     assert_eq!(wrong, None, "moved up");
     assert!((0..BY).all(|index| words[index] == value(index)), "wrote below the target");
-    // Back again. Moving up left all words in place except the first ones. SAFETY: inside the
-    // vector.
+    // Back again. The move up has left all words where they are now expected, except the first
+    // words. SAFETY: inside the vector.
     unsafe { haul_copy::memmove(start.cast(), start.add(BY).cast(), WORDS * 8) };
     let wrong = (0..WORDS).find(|&index| words[index] != value(index));
     assert_eq!(wrong, None, "moved down");

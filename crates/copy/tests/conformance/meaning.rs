@@ -1,5 +1,6 @@
 //! Copies of values that are more than bytes: pointers keep their provenance, and uninitialized
-//! bytes may be copied. Only Miri detects the difference.
+//! bytes may be copied. Only Miri detects a copy that loses provenance or reads uninitialized
+//! bytes.
 
 use core::mem::MaybeUninit;
 
@@ -36,7 +37,7 @@ fn check_owner<const WORDS: usize>(copier: &Copier) {
     assert_eq!(twin.more, core::array::from_fn(|index| index), "{}", copier.name);
 }
 
-/// All copiers but the one over slices, because a slice of bytes must not hold pointers or
+/// All copiers except the one for slices, because a slice of bytes must not hold pointers or
 /// uninitialized bytes.
 fn raw_copiers() -> impl Iterator<Item = Copier> {
     copiers().into_iter().filter(|copier| copier.name != "copy")

@@ -6,7 +6,8 @@ use crate::support::parallel;
 use crate::support::subjects::{Copier, copiers};
 
 /// Distances in bytes, in both directions: all distances at which two ranges of up to
-/// [`GRID_SIZE_MAX`] bytes overlap, or all small ones, and those around lines, pages and `length`.
+/// [`GRID_SIZE_MAX`] bytes overlap, or all small distances, and the distances around lines, pages
+/// and `length`.
 fn distances(effort: Effort, length: usize) -> Vec<isize> {
     let (small, around): (isize, &[isize]) = match effort {
         Effort::Full if length <= GRID_SIZE_MAX => {

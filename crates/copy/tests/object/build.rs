@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The target that this test was compiled for. Under an emulator, `rustc` is the host's and would
-/// compile for the host by default. `None` means the host's own target.
+/// The target that this test was compiled for. If the test runs under an emulator, `rustc`
+/// belongs to the host and would compile for the host by default. `None` means the target of the
+/// host.
 const TARGET: Option<&str> = if !cfg!(all(target_os = "linux", target_env = "gnu")) {
     None
 } else if cfg!(target_arch = "x86_64") {
@@ -16,7 +17,7 @@ const TARGET: Option<&str> = if !cfg!(all(target_os = "linux", target_env = "gnu
     None
 };
 
-/// A folder for compiled files. Dropping it removes the folder and its files.
+/// A folder for compiled files. Dropping this value removes the folder and its files.
 pub(crate) struct Workshop(PathBuf);
 
 impl Workshop {
@@ -72,7 +73,8 @@ impl Workshop {
     }
 
     fn run(&self, source: &Path, flags: &[&str], level: &str, emit: &str) {
-        // rustup's proxy passes on its choice of a toolchain; without rustup, there is one rustc.
+        // rustup's proxy passes its choice of a toolchain in the environment; without rustup,
+        // there is only one rustc.
         let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let output = Command::new(compiler)
             .args(["--edition=2024", "-Ccodegen-units=1", "-Cpanic=abort", "-Awarnings"])

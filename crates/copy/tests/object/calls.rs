@@ -1,4 +1,5 @@
-//! No kernel calls the C library's copies: where haul replaces them, it would call itself.
+//! No kernel calls the C library's copies: if haul replaces these copies, a kernel would call
+//! itself.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ fn references(object: &Path) -> Vec<String> {
     };
     assert_eq!(file.architecture(), wanted, "compiled for another machine than the test");
     let mut references = Vec::new();
-    // Each function has a section of its own, whose name contains the function's.
+    // Each function has a separate section, whose name contains the name of the function.
     let sections =
         file.sections().filter(|section| section.name().is_ok_and(|n| n.starts_with(".text")));
     for section in sections {
@@ -45,8 +46,8 @@ fn forbidden(references: &[String]) -> Vec<&String> {
     references.iter().filter(is_forbidden).collect()
 }
 
-/// Level 0 is not tested: there the compiler calls the C library for every array that it moves, for
-/// any source text, so an unoptimized build of haul cannot replace the C library.
+/// Level 0 is not tested: at this level, the compiler calls the C library for every array that it
+/// moves, for any source text, so an unoptimized build of haul cannot replace the C library.
 #[test]
 fn optimized_kernels_do_not_call_the_c_library() {
     let workshop = Workshop::new();

@@ -205,7 +205,7 @@ fn assert_is_straight(name: &str, code: &[Instruction]) {
     assert_eq!(late, None, "{name}: a load after a store");
 }
 
-/// The loop that copies forward: the one whose counter grows.
+/// The loop that copies forward, which is the loop whose counter grows.
 fn forward_loop(function: &Function) -> &[Instruction] {
     let loops = loops(function);
     assert_eq!(loops.len(), 2, "{}: one loop up, one down", function.name);
@@ -254,8 +254,9 @@ fn avx2_loop_uses_only_ymm_registers() {
     assert_eq!(code.iter().filter(|one| one.is_jump()).count(), 1, "{}", normalised(code));
 }
 
-/// Streaming stores are not ordered with later stores. A thread that sees a later store must see
-/// them too, so every path from a streaming store to an exit of the function has a fence.
+/// Streaming stores are not ordered with later stores. A thread that sees a later store must also
+/// see the streaming stores, so every path from a streaming store to an exit of the function has
+/// a fence.
 #[test]
 fn streaming_functions_fence_before_leaving() {
     let Some(functions) = release() else { return };
@@ -306,7 +307,7 @@ fn exit_without_fence(function: &Function, start: usize) -> Option<&Instruction>
     None
 }
 
-/// A caller makes one direct call; from there on, a copy only jumps.
+/// A caller makes one direct call; after this call, a copy only jumps.
 #[test]
 fn copies_make_no_calls() {
     let Some(functions) = release() else { return };
@@ -338,7 +339,7 @@ fn dispatch_jumps_directly_to_chosen_kernel() {
         ("haul_copy::dispatch::fill_above_64", "fill_branching_avx2"),
     ] {
         let entry = find(functions, entry);
-        // A relocation has the mangled name, in which each part follows its length.
+        // A relocation has the mangled name, in which the length of each part precedes the part.
         let mangled = format!("8above_646x86_64{}{chosen}", chosen.len());
         let leads_there =
             |one: &&Instruction| one.refers_to.as_deref().is_some_and(|to| to.contains(&mangled));

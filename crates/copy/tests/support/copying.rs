@@ -2,12 +2,12 @@
 //!
 //! # How a grid of 4097 * 64 * 64 calls is checked in seconds
 //!
-//! For each two alignments, the sizes ascend, and two sources alternate, one the complement of the
-//! other. The bytes that the previous size left in the target are therefore all wrong for the next
-//! size, the bytes beyond are untouched, and the buffers need no reset between two calls. Each grid
-//! runs twice: beside the guard page before the buffers, growing up, and beside the guard page
-//! after them, growing down. The second run aligns the ends, which for a given size also covers
-//! every combination of starts.
+//! For each two alignments, the sizes ascend, and two sources alternate, one of which is the
+//! complement of the other. The bytes that the previous size left in the target are therefore all
+//! wrong for the next size, the bytes beyond the previous target are untouched, and the buffers
+//! need no reset between two calls. Each grid runs twice: next to the guard page before the
+//! buffers, growing up, and next to the guard page after the buffers, growing down. The second
+//! run aligns the ends, which for a given size also covers every combination of starts.
 
 use super::guarded::Guarded;
 use super::oracle::{self, first_difference, first_touched};
@@ -20,9 +20,9 @@ const CHECKED: usize = 128;
 /// The location of a range of bytes in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// Its start is this many bytes after the guard page before the buffer.
+    /// The range starts this many bytes after the guard page before the buffer.
     Start(usize),
-    /// Its end is this many bytes before the guard page after the buffer.
+    /// The range ends this many bytes before the guard page after the buffer.
     End(usize),
 }
 

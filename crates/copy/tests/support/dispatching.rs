@@ -17,9 +17,10 @@ use super::guarded::Guarded;
 use super::moving;
 use super::subjects::{dispatching_copiers, dispatching_fillers};
 
-/// The parts of the mangled name, each after its length.
+/// The parts of the mangled name, which contains each part after its length.
 const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
-/// The byte that is read by code inlined into callers. Its exported name has no parts.
+/// The byte that code inlined into callers reads. The exported name of this byte is not mangled
+/// and has no parts.
 const SMALL_BY_MASKS: [&str; 3] = ["haul_small_by_masks"; 3];
 /// The statics that other code reads, and their values if small copies and fills use masks.
 const PAGE_BITS: [([&str; 3], u32); 3] = [
@@ -76,7 +77,7 @@ pub(crate) fn choose(isa: Isa, small: Small) {
     assert_eq!((Policy::current().isa, Policy::current().small), (isa, small));
 }
 
-/// Sizes up to twice the largest block, then sizes around those at which the method changes.
+/// Sizes up to twice the largest block, then sizes around the limits at which the method changes.
 fn sizes() -> Vec<usize> {
     let above = [640, 1023, 1025, 2047, 2048, 2049, 2200, 4095, 4096, 4097, 16384 + 129, 33000];
     let step = if Effort::here() == Effort::Full { 1 } else { 9 };

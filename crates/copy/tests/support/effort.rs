@@ -73,8 +73,8 @@ fn asked_to_be_thin() -> bool {
     std::env::var_os("HAUL_TEST_THIN").is_some_and(|value| value != "0")
 }
 
-/// Whether qemu-user runs this program. It emulates most of /proc/self, but not the name of the
-/// process.
+/// Whether qemu-user runs this program. qemu-user emulates most of /proc/self, but not the name
+/// of the process.
 fn processor_is_emulated() -> bool {
     std::fs::read_to_string("/proc/self/comm").is_ok_and(|name| name.starts_with("qemu-"))
 }

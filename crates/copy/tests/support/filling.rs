@@ -4,8 +4,8 @@ use super::guarded::Guarded;
 use super::oracle::{UNTOUCHED, first_other, first_touched};
 use super::subjects::Filler;
 
-/// The bytes on either side of the target that are checked after each call. The rest is checked at
-/// the end.
+/// The bytes on either side of the target that are checked after each call. The rest of the
+/// buffer is checked at the end.
 const CHECKED: usize = 128;
 
 /// Fills each of the ascending sizes with the next byte of `bytes`, `offset` bytes away from the

@@ -4,7 +4,7 @@ use core::slice;
 
 /// `bytes` of memory, zeroed, with an inaccessible page right before and right after it.
 ///
-/// Under Miri it is an allocation of exactly that size, whose bounds Miri guards itself.
+/// Under Miri, the memory is an allocation of exactly that size, whose bounds Miri itself checks.
 pub(crate) struct Guarded {
     start: *mut u8,
     bytes: usize,
@@ -51,7 +51,7 @@ impl Guarded {
         self.start
     }
 
-    /// The byte past the last; it is guarded.
+    /// The address after the last byte; it is guarded.
     pub(crate) fn end(&self) -> *mut u8 {
         self.start.wrapping_add(self.bytes)
     }

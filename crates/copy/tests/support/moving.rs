@@ -18,7 +18,7 @@ impl Room {
         Self { buffer, before }
     }
 
-    /// Moves `length` bytes by `distance`, the lower of source and target at `low`.
+    /// Moves `length` bytes by `distance`. The lower one of source and target starts at `low`.
     pub(crate) fn check(&mut self, copier: &Copier, length: usize, distance: isize, low: usize) {
         let source = low + usize::try_from(-distance).unwrap_or(0);
         let target = low + usize::try_from(distance).unwrap_or(0);

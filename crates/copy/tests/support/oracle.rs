@@ -7,7 +7,7 @@ pub(crate) const UNTOUCHED: u8 = 0;
 #[expect(clippy::manual_memcpy, reason = "the library's own copy is no oracle for a copy")]
 pub(crate) fn memmove(buffer: &mut [u8], target: usize, source: usize, length: usize) {
     if cfg!(miri) {
-        // Miri implements this operation itself, so it is an oracle too, and a faster one.
+        // Miri itself implements this operation, which is therefore an oracle too, and is faster.
         return buffer.copy_within(source..source + length, target);
     }
     let mut held = Vec::new();
@@ -30,7 +30,8 @@ pub(crate) fn memset(buffer: &mut [u8], target: usize, byte: u8, length: usize) 
 }
 
 /// The byte at `index` of the pattern of `seed`. The pattern has no period, so that a shift is
-/// detected. Its bytes are 1 to 254, so that neither they nor their complements are [`UNTOUCHED`].
+/// detected. The pattern's bytes are 1 to 254, so that neither they nor their complements are
+/// [`UNTOUCHED`].
 pub(crate) fn pattern(index: usize, seed: u64) -> u8 {
     // splitmix64 (Steele, Lea and Flood, 2014).
     let mut word = (index as u64).wrapping_add(seed << 32).wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs `work(state, task)` for every task. Every thread creates its `state` once.
 ///
-/// Panics with the first panic of a task.
+/// If tasks panic, this function panics with the message of the first one.
 pub(crate) fn for_each<T: Sync, S>(
     tasks: &[T],
     make_state: impl Fn() -> S + Sync,

@@ -11,7 +11,7 @@ pub(crate) struct Copier {
     pub(crate) call: CopyFn,
     /// Whether source and target may overlap. Rust's slices cannot.
     pub(crate) may_overlap: bool,
-    /// Whether it only calls code that is tested under another name.
+    /// Whether this function only calls code that is tested under another name.
     pub(crate) is_alias: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn copiers() -> Vec<Copier> {
         Some(Copier { name: kernel.name(), call, may_overlap: true, is_alias: false })
     });
     let all = kernels.chain(dispatching_copiers());
-    // Miri interprets every instruction, so aliases are not tested with it.
+    // Miri interprets every instruction, so aliases are not tested under Miri.
     all.filter(|copier| !(cfg!(miri) && copier.is_alias)).collect()
 }
 

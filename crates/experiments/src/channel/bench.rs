@@ -8,23 +8,23 @@ use super::pair::Launch;
 use super::peers::Found;
 use super::protocol::Kind;
 
-/// A sample has this many bytes in total, or is one message. That is small enough for the caches
-/// and for verifying every message, and large enough for the precision of the clock.
+/// A sample has this many bytes in total, or is one message. This size is small enough for the
+/// caches and for verifying every message, and large enough for the precision of the clock.
 const SAMPLE_BYTES: usize = 1 << 20;
 
-/// `SAMPLE_BYTES` with a busy processor. Such a sample spans several time slices of the program
-/// that keeps the processor busy. Chance would decide whether a shorter sample meets that
-/// program.
+/// `SAMPLE_BYTES` with a busy processor. A sample of this size spans several time slices of the
+/// program that keeps the processor busy. Chance would decide whether a time slice of that
+/// program falls into a shorter sample.
 const SAMPLE_BYTES_BUSY: usize = 16 << 20;
 
 /// The largest number of messages per sample.
 const MESSAGES_MAX: usize = 1024;
 
-/// `MESSAGES_MAX` with a busy processor. A transport that polls then waits for a time slice at
-/// each message.
+/// `MESSAGES_MAX` with a busy processor. With a busy processor, a transport that polls waits for
+/// a time slice at each message.
 const MESSAGES_MAX_BUSY: usize = 64;
 
-/// The largest number of round trips per sample. Each takes a microsecond or more.
+/// The largest number of round trips per sample. Each round trip takes a microsecond or more.
 const ECHOES_MAX: usize = 256;
 
 /// The largest message whose latency is measured.
@@ -33,23 +33,23 @@ pub const ECHO_BYTES_MAX: usize = 64 << 10;
 /// The largest message that fits into its descriptor (haul's `inline`).
 const INLINE_BYTES_MAX: usize = 8192;
 
-/// Below this size no program builds a message in a memory file: the file and its mapping each take
-/// longer than the copy.
+/// Below this size, no program would build a message in a memory file, because the file and its
+/// mapping each take longer than the copy.
 const SEALED_BYTES_MIN: usize = 64 << 10;
 
 /// The state of B's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Used before.
+    /// Memory that was used before.
     Warm,
-    /// New, so that its page faults are part of the transfer.
+    /// New memory, whose page faults are part of the transfer.
     Cold,
 }
 
 /// A transport that is measured.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Its name in records: `haul:ring`, `ucx`.
+    /// The transport's name in records: `haul:ring`, `ucx`.
     pub name: String,
     /// The transport's own drivers; `None` if haul's drivers contain this transport.
     pub found: Option<Found>,
@@ -73,10 +73,10 @@ pub struct Bench {
     /// The longest time of an attempt.
     pub budget: Duration,
     /// The largest number of attempts. An attempt that the hypervisor or another program disturbs
-    /// is repeated, because a disturbance costs two processes that wait for each other more than
-    /// one process. The last attempt counts.
+    /// is repeated, because a disturbance delays two processes that wait for each other more than
+    /// it delays a single process. The last attempt counts.
     pub tries: u32,
-    /// The seed of the content and of the orders.
+    /// The seed of the messages' content and of the order of the subjects.
     pub seed: u64,
 }
 
@@ -106,15 +106,15 @@ impl Bench {
         (bytes / self.size.max(1)).clamp(1, most)
     }
 
-    /// Subjects that can move messages of this size into such a target.
+    /// The subjects that can move messages of the bench's size into its target.
     pub(super) fn entrants(&self) -> impl Iterator<Item = &Subject> {
         self.subjects.iter().filter(|subject| can_move(&subject.name, self.size, self.target))
     }
 }
 
-/// Whether a transport moves messages of this size into such a target. A leased or sealed message
-/// arrives in separate memory that was used before, so its transfer does not touch new memory at
-/// B.
+/// Whether a transport moves messages of this size into this kind of target. A leased or sealed
+/// message arrives in separate memory that was used before, so its transfer does not touch new
+/// memory at B.
 #[must_use]
 pub fn can_move(name: &str, size: usize, target: Target) -> bool {
     match name {

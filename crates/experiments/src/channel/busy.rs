@@ -18,8 +18,8 @@ impl Busy {
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
-            // A thread that cannot be pinned keeps some processor busy. With two processors, that
-            // has the same effect.
+            // A thread that cannot be pinned keeps one of the processors busy. On a machine with
+            // two processors, the effect is the same.
             let _ = sys::set_affinity(&[cpu]);
             while !ends.load(Ordering::Relaxed) {
                 std::hint::spin_loop();

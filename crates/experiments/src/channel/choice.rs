@@ -12,17 +12,17 @@ use haul_model::{Record, statistics};
 const MECHANISMS: [(&str, bool); 4] =
     [("ring", false), ("staged", false), ("pull", true), ("double", true)];
 
-/// A mechanism replaces that of the next smaller size only if it is faster by this factor in the
-/// median of the repetitions, and is not slower in more than a quarter of them. A table that
-/// follows the noise has more entries without being more useful.
+/// A mechanism replaces the mechanism of the next smaller size only if it is faster by this
+/// factor in the median of the repetitions, and is not slower in more than a quarter of them. A
+/// table whose entries follow the noise is longer but not more useful.
 const WORTHWHILE: f64 = 1.05;
 
-/// No last-level cache holds source and target of a message of this size. The mechanism for this
-/// size also applies to all larger messages.
+/// A message of this size is so large that no last-level cache holds both its source and its
+/// target. The mechanism for this size also applies to all larger messages.
 const LONG_BYTES_MIN: u64 = 64 << 20;
 
-/// The records of each mechanism, by size, without those that the hypervisor or other programs
-/// disturbed.
+/// The records of each mechanism, by size, except the records that the hypervisor or other
+/// programs disturbed.
 type Rates<'a> = BTreeMap<u64, BTreeMap<&'a str, &'a Record>>;
 
 /// Whether the subject with this name is a mechanism that haul chooses from.
@@ -34,19 +34,20 @@ pub fn is_one(name: &str) -> bool {
 /// The choice that follows from the records of haul's transports to another process.
 #[derive(Debug, Default)]
 pub struct Chosen<'a> {
-    /// The table for `haul.toml`. It is empty if no record is reliable.
+    /// The table for `haul.toml`. The table is empty if no record is reliable.
     pub table: ChannelTable,
-    /// The records that its entries follow from.
+    /// The records from which the entries follow.
     pub evidence: Vec<&'a Record>,
-    /// Sizes in bytes without an entry in the table: first those with both processors free, then
-    /// those with one busy. Either the hypervisor disturbed their records (see
-    /// [`Record::is_disturbed`]), or other programs ran at the same time (see
-    /// [`Record::is_beside_others`]). A disturbance costs two processes more than one.
+    /// Sizes in bytes without an entry in the table: first the sizes measured with both
+    /// processors free, then the sizes measured with one busy. Either the hypervisor disturbed
+    /// the records of these sizes (see [`Record::is_disturbed`]), or other programs ran at the
+    /// same time (see [`Record::is_beside_others`]). A disturbance delays two processes that wait
+    /// for each other more than it delays a single process.
     pub disturbed: [BTreeSet<u64>; 2],
 }
 
-/// The table from the records to warm targets, with both processors free and, if it was measured,
-/// with one busy.
+/// The table from the records of transfers to warm targets, with both processors free and, if
+/// this was measured, with one processor busy.
 #[must_use]
 pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Chosen<'a> {
     let records: Vec<&Record> = records.filter(|record| is_warm_throughput(record)).collect();
@@ -88,7 +89,8 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
         let known = MECHANISMS.iter().find(|(name, needs_trust)| {
             record.subject.strip_prefix("haul:") == Some(name) && (trusted || !needs_trust)
         });
-        // A transfer that fell back to another mechanism does not count for the requested one.
+        // A transfer that fell back to another mechanism does not count as a record of the
+        // requested mechanism.
         let used = record.text(key::MECHANISM);
         let known = known.filter(|(name, _)| used.is_none_or(|used| used == *name));
         if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {
@@ -101,9 +103,9 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
     rates
 }
 
-/// The sizes from which on each record's mechanism applies, in ascending order. Between two sizes
-/// with different mechanisms, the change is at the geometric mean. A size without a record keeps
-/// the mechanism of the next smaller size.
+/// The size at which the range of each record's mechanism begins, in ascending order. If two
+/// neighbouring sizes have different mechanisms, the mechanism changes at their geometric mean. A
+/// size without a record keeps the mechanism of the next smaller size.
 fn turns<'a>(rates: &Rates<'a>) -> Vec<(usize, &'a Record)> {
     let mut turns: Vec<(usize, &Record)> = Vec::new();
     let mut below = 0;
@@ -157,11 +159,11 @@ mod tests {
             record("haul:double", 1 << 20, 0, 9.0),
             record("haul:staged", 1 << 20, 0, 2.0),
             record("haul:ring", 1 << 24, 0, 8.8),
-            // Not fast enough to replace another mechanism.
+            // `double` is not faster by enough to replace another mechanism.
             record("haul:double", 1 << 24, 0, 8.6),
             record("haul:ring", 1 << 20, 1, 2.0),
             record("haul:pull", 1 << 20, 1, 4.0),
-            // haul never chooses these by size.
+            // haul never chooses `sealed` and `lease` by size.
             record("haul:sealed", 1 << 20, 0, 50.0),
             record("haul:lease", 1 << 20, 0, 20.0),
             record("haul:double", 4096, 0, 90.0).with("mechanism", "ring,fell-back"),
@@ -208,7 +210,7 @@ mod tests {
     }
 
     /// `pull` is faster here only because one processor runs a program that the bench does not
-    /// know about. It is not faster on an otherwise idle machine.
+    /// know about. On an otherwise idle machine, `pull` is not faster.
     #[test]
     fn table_ignores_records_beside_other_programs() {
         let beside = |record: Record, count: f64| record.with("others_processors", count);

@@ -1,8 +1,8 @@
 //! The content of messages: bytes that follow from a seed, so that the receiver can verify every
 //! byte.
 
-/// The golden ratio as a fraction of 2^64: successive multiples are far apart (Knuth, The Art of
-/// Computer Programming, volume 3, 6.4).
+/// The golden ratio as a fraction of 2^64, whose successive multiples are far apart (Knuth, The
+/// Art of Computer Programming, volume 3, 6.4).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const WORD_BYTES: usize = size_of::<u64>();
@@ -52,8 +52,8 @@ fn first_difference(messages: &[u8], seed: u64) -> usize {
     different.unwrap_or(messages.len())
 }
 
-/// The word at an index. Every index has a different word, so that a message at the wrong place and
-/// a message from an earlier task are found. `peers/driver.h` has the same function.
+/// The word at an index. Every index has a different word, so that a message at a wrong index or
+/// from an earlier task is detected. `peers/driver.h` has the same function.
 fn word(seed: u64, index: u64) -> u64 {
     let word = index.wrapping_add(seed).wrapping_mul(GOLDEN);
     word ^ (word >> 32)

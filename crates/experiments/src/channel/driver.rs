@@ -1,8 +1,9 @@
-//! The child process at one end: it prepares its end, performs a task from the given moment on, and
-//! verifies every byte.
+//! The child process at one end: it prepares its end, performs a task that begins at the given
+//! moment, and verifies every byte.
 //!
-//! Both ends share a clock, and begin at a moment that the run names ahead of time. The timed
-//! part contains no conversation with the run, and before it, neither end waits for the other.
+//! Both ends read the same clock, and begin at a moment that the run has named before. The ends
+//! do not communicate with the run during the timed part, and neither end waits for the other
+//! before it.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -19,13 +20,13 @@ use super::protocol::{Cost, Kind, Reply, Request, Side, Task};
 use super::transport::Transport;
 use crate::error::Error;
 
-/// Connects to the other end through the transport with this name. Both ends use the folder.
+/// Connects to the other end through the transport with this name. Both ends use the same folder.
 pub type Open<'a> = &'a dyn Fn(&str, Side, &Path) -> Result<Box<dyn Transport>, String>;
 
-/// Serves the run that listens at `control`, until it closes the conversation.
+/// Serves the run that listens at `control`, until the run closes the conversation.
 ///
 /// # Errors
-/// No run listens there, or the conversation ends within a line.
+/// No run listens at `control`, or the conversation ends in the middle of a line.
 pub fn serve(side: Side, control: &Path, version: &str, open: Open<'_>) -> Result<(), Error> {
     let talk = || {
         let stream = UnixStream::connect(control)?;
@@ -65,9 +66,9 @@ struct End<'a> {
     open: Open<'a>,
     transports: HashMap<String, Box<dyn Transport>>,
     task: Option<Task>,
-    /// The memory that it sends from.
+    /// The memory from which this end sends.
     source: Option<Region>,
-    /// The memory that it receives into. At A, it holds the echoes.
+    /// The memory into which this end receives. At A, it holds the echoes.
     target: Option<Region>,
     /// The memory of this process at its start, in bytes.
     started_with: u64,
@@ -101,8 +102,8 @@ impl<'a> End<'a> {
             content::fill(source, task.seed);
         }
         if receives && task.is_cold {
-            // The old target is unmapped before new memory is mapped, so that both do not exist
-            // at the same time.
+            // The old target is unmapped before new memory is mapped, so that the old and the new
+            // memory do not exist at the same time.
             self.target = None;
             let region = Region::unasked(bytes, Pages::Unsaid);
             self.target = Some(region.map_err(|error| error.to_string())?);
@@ -156,7 +157,7 @@ impl<'a> End<'a> {
         Ok(cost(start_ns, end_ns, before, after, extra_bytes, remark))
     }
 
-    /// The memory of this process beyond its buffers and beyond its memory at the start.
+    /// The memory of this process in addition to its buffers and to its memory at the start.
     fn grown_bytes(&self) -> u64 {
         let now = Sys::new().own_and_shared_bytes().unwrap_or(0);
         let regions = [&self.source, &self.target].into_iter().flatten();
@@ -167,8 +168,8 @@ impl<'a> End<'a> {
 
 /// Sleeps, then spins. If both ends spun from the start, a small machine would have more runnable
 /// processes than processors: the two ends, and the run, which is about to sleep. haul would
-/// count that as other work on the machine, although a program causes no such work during a
-/// transfer.
+/// count the third process as other work on the machine, but an ordinary program causes no such
+/// work during a transfer.
 fn wait_until(at_ns: u64) {
     /// The time for which an end spins: more than twice the usual delay of a timer (50 us).
     const SPUN_NS: u64 = 120_000;
@@ -181,8 +182,8 @@ fn wait_until(at_ns: u64) {
     }
 }
 
-/// Memory of at least this length, with its pages allocated. Memory that is already long enough
-/// is used again as it is.
+/// Memory of at least this length, with its pages allocated. Existing memory that is long enough
+/// is used again without a change.
 fn warm(region: &mut Option<Region>, bytes: usize) -> Result<&mut [u8], String> {
     let fits = |region: &Region| region.bytes() >= bytes;
     if !region.as_ref().is_some_and(fits) {

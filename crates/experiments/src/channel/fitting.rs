@@ -1,5 +1,5 @@
-//! The subjects whose memory fits. The others are left out, and the measurement goes on without
-//! them.
+//! The subjects for which the machine has enough memory. The other subjects are left out, and the
+//! measurement continues without them.
 
 use haul_measure::Error as Unmeasurable;
 use haul_model::Bytes;
@@ -8,11 +8,11 @@ use super::bench::{Bench, Subject, is_sealed};
 use super::protocol::Kind;
 use crate::error::Error;
 
-/// Source and target of the two ends, in samples.
+/// The memory for source and target at the two ends, in samples.
 const PAIR: u64 = 2;
 
-/// The subjects that can be measured, in the given order, and those that cannot, with the memory
-/// that each needs.
+/// The subjects that can be measured, in the given order, and the subjects that cannot be
+/// measured, each with the memory that it needs.
 #[derive(Debug)]
 pub(super) struct Fitting<'a> {
     pub(super) subjects: Vec<&'a Subject>,
@@ -20,8 +20,8 @@ pub(super) struct Fitting<'a> {
 }
 
 impl Bench {
-    /// The subjects that fit into this much memory, in bytes. Those that need the least are added
-    /// first, so that as many as possible are measured in one run.
+    /// The subjects that fit into this much memory, in bytes. The subjects that need the least
+    /// memory are added first, so that one run measures the largest possible number of subjects.
     ///
     /// # Errors
     /// Not even source and target of the two ends fit.
@@ -56,16 +56,18 @@ impl Bench {
     }
 }
 
-/// The memory of a transport beyond the source and the target of haul's own two ends, in samples.
+/// The memory of a transport in addition to the source and the target of haul's own two ends, in
+/// samples.
 fn extra_samples(subject: &Subject) -> u64 {
     let own =
         if subject.found.as_ref().is_some_and(|found| found.launch.is_some()) { PAIR } else { 0 };
     own + match subject.name.as_str() {
         // Leased bytes arrive in the receiver's pool, in addition to B's target.
         "haul:staged" | "haul:lease" | "2014:memcpy" | "memcpy" | "2014:mymemcpy" => 1,
-        // A builds the message once; B's view needs further pages for the bytes that B writes.
+        // A builds the message once. B's view of it needs further pages for the bytes that B
+        // writes.
         name if is_sealed(name) => 2,
-        // iceoryx2 keeps samples in separate memory. Two of them wait at each end.
+        // iceoryx2 keeps samples in separate memory. Two samples wait at each end.
         "iceoryx2" => 4,
         _ => 0,
     }
@@ -143,7 +145,8 @@ mod tests {
     fn run_warns_of_subjects_that_do_not_fit_and_keeps_others() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
-        // Other programs keep a part of it: between 8 and 16 MiB are available.
+        // Other programs keep a part of the available memory: the run may use between 8 and 16
+        // MiB.
         std::fs::write(root.path().join("proc/meminfo"), "MemAvailable: 15000 kB\n").unwrap();
         let mut bench = bench(&["pipe", "ucx", "haul:sealed", "haul:ring"]);
         bench.left_out = vec!["mpi".to_owned()];

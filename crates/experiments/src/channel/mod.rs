@@ -9,13 +9,13 @@
 //! - [`driver`]: the child process at one end;
 //! - [`pair`]: the two processes of a transfer, as their run uses them;
 //! - [`peers`]: the other transports, and the programs that they need;
-//! - `busy`: another program on a processor;
+//! - `busy`: a thread that keeps a processor busy like another program;
 //! - `others`: programs that do not belong to the run;
 //! - [`mod@bench`]: what is measured;
-//! - `fitting`: the subjects whose memory fits;
+//! - `fitting`: the subjects for which the machine has enough memory;
 //! - `run`: the loop that takes one sample of every subject in turn;
 //! - [`transfer`]: the run and its records;
-//! - [`choice`]: turns its records into the table with which haul chooses.
+//! - [`choice`]: turns the run's records into the table with which haul chooses a mechanism.
 
 pub mod bench;
 mod busy;

@@ -1,12 +1,14 @@
-//! Programs that do not belong to a run, but run at the same time. Two processes that wait for
-//! each other then behave differently than on an otherwise idle machine. They also behave
-//! differently than on a machine on which the run itself keeps a processor busy.
+//! Programs that do not belong to a run, but run at the same time. If such programs run, two
+//! processes that wait for each other behave differently than on an otherwise idle machine. These
+//! processes also behave differently than on a machine on which the run itself keeps a processor
+//! busy.
 
 use std::time::{Duration, Instant};
 
 use haul_machine::sys::Sys;
 
-/// The kernel counts processor time in ticks of 10 ms, so that a shorter time is too inaccurate.
+/// The kernel counts processor time in ticks of 10 ms, so that the average over a shorter time is
+/// too inaccurate.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Counts the processor time of these programs from the start of a run.
@@ -31,9 +33,9 @@ impl Others {
     }
 }
 
-/// Computes that number from the processor times of all programs and of the run, at the start and
-/// now, in seconds. The kernel reads the two times at different moments, so one may be ahead of
-/// the other.
+/// Computes the average number of busy processors from the processor times of all programs and of
+/// the run, at the start and now, in seconds. The kernel reads the time of all programs and the
+/// time of the run at different moments, so one may be ahead of the other.
 fn processors(before: (f64, f64), now: (f64, f64), elapsed: Duration) -> f64 {
     let of_others = (now.0 - before.0) - (now.1 - before.1);
     of_others.max(0.0) / elapsed.as_secs_f64()
@@ -55,8 +57,8 @@ mod tests {
     }
 
     /// Keeps every processor busy with children for a while. The children's time must not count
-    /// as that of other programs, so at most the processor time that the children did not get
-    /// remains for other programs.
+    /// as time of other programs. The time of other programs is therefore at most the processor
+    /// time that the children did not get.
     #[test]
     fn processor_time_of_children_does_not_count_as_others() {
         let processors = haul_measure::sys::affinity().len();

@@ -15,21 +15,21 @@ use crate::error::Error;
 /// The longest time until both ends have started: mpirun takes a second.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that an end gets to report its own failure after the other end has failed.
+/// The time that an end has to report its own failure after the other end has failed.
 const OTHER_END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The time between two checks for a driver's connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The time from sending the line to the moment at which both ends begin. Both have read the line
-/// by then.
+/// The time from the moment at which the line is sent to the moment at which both ends begin.
+/// Both ends have read the line by that moment.
 const LEAD_NS: u64 = 300_000;
 
 /// The command that starts the two ends.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The program. Its arguments are followed by the path of the run's socket and, if each end is
-    /// started separately, by `A` or `B`.
+    /// The program. After its arguments, the run appends the path of the run's socket and, if
+    /// each end is started separately, `A` or `B`.
     pub program: Program,
     /// Whether the program starts both ends, as mpirun does.
     pub starts_both: bool,
@@ -42,9 +42,9 @@ pub(super) struct Pair {
     a: End,
     b: End,
     printed: Printed,
-    /// Removed together with the ends.
+    /// The folder of the socket, which is removed together with the ends.
     _folder: Folder,
-    /// The version of the library that they drive.
+    /// The version of the library that the ends drive.
     pub(super) version: String,
 }
 
@@ -55,7 +55,7 @@ struct End {
 }
 
 impl Pair {
-    /// Starts both ends, on these processors.
+    /// Starts both ends on these processors.
     ///
     /// # Errors
     /// [`Error::Driver`]: an end did not start, or does not connect; [`Error::Folder`]: the folder
@@ -77,8 +77,8 @@ impl Pair {
         listener.set_nonblocking(true).map_err(nowhere)?;
         let (mut printed, input) = Printed::new().map_err(failed)?;
         let mut children = spawn(launch, &control, &input).map_err(failed)?;
-        // This process's copy of the drivers' pipe is closed, so that their output ends when they
-        // do.
+        // This process's copy of the drivers' pipe is closed, so that the drivers' output ends
+        // when the drivers end.
         drop(input);
         let met = meet(&listener, &mut children);
         let (a, b) = match met {
@@ -99,8 +99,8 @@ impl Pair {
     /// Makes both ends perform a task, and returns the costs of A and B.
     ///
     /// # Errors
-    /// [`Error::Driver`]: the task failed, an end has ended or hangs, or B received other bytes
-    /// than A sent. The ends cannot be used any more.
+    /// [`Error::Driver`]: the task failed, an end has ended or hangs, or B received bytes that
+    /// differ from the bytes that A sent. After an error, the ends cannot be used any more.
     pub(super) fn perform(&mut self, task: &Task) -> Result<(Cost, Cost), Error> {
         let done = self.both(&Request::Prepare(task.clone())).and_then(|_| {
             let start_ns = haul_measure::sys::monotonic_ns() + LEAD_NS;
@@ -123,7 +123,7 @@ impl Pair {
         }
     }
 
-    /// Ends both, and adds their output to the reason.
+    /// Ends both processes, and adds their output to the reason.
     fn error(&mut self, attempt: &str, reason: String) -> Error {
         self.close();
         let reason = self.printed.with_output(reason);
@@ -132,7 +132,7 @@ impl Pair {
 
     /// Ends both. mpirun and its ends, and a library that shares memory by name (iceoryx2),
     /// release their resources when the conversation is closed. A process that a signal ends does
-    /// not release them.
+    /// not release its resources.
     fn close(&mut self) {
         self.a.conversation.close();
         self.b.conversation.close();
@@ -159,8 +159,9 @@ impl End {
         }
     }
 
-    /// The other end's reason, followed by this end's if it has failed as well. For example, an
-    /// end without a free descriptor cannot listen, so the other end cannot connect.
+    /// The failure reason of the other end, followed by this end's reason if this end has failed
+    /// as well. For example, an end without a free descriptor cannot listen, so the other end
+    /// cannot connect.
     fn with_own_reason(&mut self, reason: String) -> String {
         let more = self.conversation.hear_within(OTHER_END_TIMEOUT).map(|line| line.parse());
         match more {
@@ -172,8 +173,8 @@ impl End {
     }
 }
 
-/// Starts the processes. If each end is started separately, the standard output of each is the
-/// standard input of the other.
+/// Starts the processes. If each end is started separately, the standard output of each end is
+/// the standard input of the other.
 fn spawn(launch: &Launch, control: &Path, printed: &io::PipeWriter) -> io::Result<Children> {
     let command = || -> io::Result<Command> {
         let mut command = launch.program.command(printed)?;

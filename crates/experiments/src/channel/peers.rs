@@ -1,7 +1,8 @@
-//! The transports that haul's channels are compared with, and where each is found on this machine.
+//! The transports that haul's channels are compared with, and the location of each transport's
+//! programs on this machine.
 //!
-//! The source code of the drivers in C is part of this program as text. It is compiled when it is
-//! needed, so that no peer is needed to build haul.
+//! The source code of the drivers in C is part of this program as text. A run compiles this code
+//! when it needs a driver, so that no peer is needed to build haul.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -36,10 +37,11 @@ pub enum Peer {
     Pipe,
     /// A Unix stream socket.
     Unix,
-    /// The 2014 memcpy against vmsplice experiment: shared memory of the whole size, and vmsplice
-    /// at both ends of a pipe.
+    /// The 2014 experiment of memcpy against vmsplice: shared memory of the whole size, and
+    /// vmsplice at both ends of a pipe.
     Experiment2014,
-    /// One warm memcpy within the receiver. It is not a transfer, but the lowest cost of a copy.
+    /// One warm memcpy within the receiver. This is not a transfer, but shows the lowest cost of
+    /// a copy.
     Memcpy,
 }
 
@@ -48,9 +50,11 @@ pub enum Peer {
 pub struct Found {
     /// The transport.
     pub peer: Peer,
-    /// The command that starts its ends; `None` if haul's own drivers have this transport.
+    /// The command that starts the ends of the transport; `None` if haul's own drivers contain
+    /// the transport.
     pub launch: Option<Launch>,
-    /// The folder in which it was compiled. It is removed with the last clone.
+    /// The folder in which the driver was compiled. It is removed with the last clone of this
+    /// value.
     _folder: Option<Arc<Folder>>,
 }
 
@@ -63,7 +67,7 @@ impl Found {
 }
 
 impl Peer {
-    /// All of them, in the order of `--against`.
+    /// All peers, in the order of `--against`.
     pub const ALL: [Self; 7] = [
         Self::Ucx,
         Self::Mpi,
@@ -74,7 +78,7 @@ impl Peer {
         Self::Memcpy,
     ];
 
-    /// Its name in commands.
+    /// The peer's name in commands.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,7 +92,7 @@ impl Peer {
         }
     }
 
-    /// Its subjects, by their names in records.
+    /// The peer's subjects, by their names in records.
     #[must_use]
     pub fn subjects(self) -> &'static [&'static str] {
         match self {
@@ -102,7 +106,8 @@ impl Peer {
         }
     }
 
-    /// Finds the programs that it needs, and compiles a driver in C, which takes half a second.
+    /// Finds the programs that the peer needs, and compiles a driver in C, which takes half a
+    /// second.
     ///
     /// # Errors
     /// [`Error::ChannelPeerMissing`], with the packages to install.
@@ -119,7 +124,7 @@ impl Peer {
     }
 }
 
-/// The command that builds the driver of iceoryx2: a crate of its own, outside haul's workspace.
+/// The command that builds the driver of iceoryx2: a separate crate, outside haul's workspace.
 const BUILD_ICEORYX2: &str = "build it in haul's tree (cargo build --release --manifest-path \
      peers/iceoryx2/Cargo.toml) and name it in HAUL_PEER_ICEORYX2";
 
@@ -127,7 +132,7 @@ impl FromStr for Peer {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        // Scripts from before 2026-11-25 use this name.
+        // Scripts that were written before 2026-11-25 use this name.
         let text = if text == "seed" { Self::Experiment2014.name() } else { text };
         let found = Self::ALL.into_iter().find(|peer| peer.name() == text);
         found.ok_or_else(|| Error::UnknownChannelPeer {
@@ -156,8 +161,8 @@ fn mpi() -> Result<Started, String> {
     let version = run(Command::new("mpirun").arg("--version"), "mpirun")?;
     let mut arguments = vec!["-n", "2"];
     if String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
-        // The launcher refuses root and more ranks than cores, and pins ranks. The run pins the
-        // processes itself.
+        // By default, the launcher refuses to run as root or with more ranks than cores, and pins
+        // ranks. The run pins the processes itself.
         arguments.extend(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
     }
     let mut arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
@@ -166,8 +171,8 @@ fn mpi() -> Result<Started, String> {
     Ok((Some(launch), Some(folder)))
 }
 
-/// The driver that the user built: the file that the variable names, the one beside this program,
-/// or the one on PATH.
+/// The driver that the user built: the file that the variable names, the file in the folder of
+/// this program, or the file on PATH.
 fn iceoryx2() -> Result<Launch, String> {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(ICEORYX2)));
     let on_path = std::env::var_os("PATH").unwrap_or_default();

@@ -19,7 +19,7 @@ pub enum Side {
 pub enum Kind {
     /// Messages one after the other from A to B.
     Transfer,
-    /// Each message to B, and back from B's target.
+    /// Each message from A to B, and from B's target back to A.
     Echo,
 }
 
@@ -32,11 +32,11 @@ pub struct Task {
     pub size: usize,
     /// The number of messages.
     pub count: usize,
-    /// Whether B's memory is new to it, so that its page faults are part of the transfer.
+    /// Whether B's memory is newly mapped, so that its page faults are part of the transfer.
     pub is_cold: bool,
     /// The seed of the content.
     pub seed: u64,
-    /// The transport, for drivers that have several.
+    /// The transport, for drivers that have several transports.
     pub transport: String,
 }
 
@@ -73,11 +73,11 @@ pub enum Request {
 /// A line from a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The first line: the end, and the version of the library that it drives.
+    /// The first line: the end, and the version of the library that the driver uses.
     Hello(Side, String),
     /// The reply to [`Request::Pin`] and [`Request::Prepare`].
     Ready,
-    /// The reply to [`Request::Go`]: the task is done, and B's bytes were verified.
+    /// The reply to [`Request::Go`]: the task is done, and B has verified the received bytes.
     Done(Cost),
     /// The request failed, for this reason.
     Failed(String),

@@ -17,24 +17,25 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
 
-/// The smallest number of repetitions per size whatever the budget, that number for large
-/// messages, and the largest number of repetitions.
+/// The smallest number of repetitions per size, independent of the budget; the smallest number
+/// for large messages; and the largest number.
 const REPETITIONS_MIN: usize = 9;
 const REPETITIONS_MIN_LARGE: usize = 5;
 const REPETITIONS_MAX: usize = 1000;
 
-/// From this size on a message counts as large: a repetition of all subjects takes seconds.
+/// From this size on, a message counts as large, because a repetition of all subjects takes
+/// seconds.
 const LARGE_BYTES: usize = 64 << 20;
 
-/// Repetitions that do not count. The second one measures the time of a sample of many messages
-/// after the pages of its memory were allocated.
+/// Repetitions that do not count. The second of them measures the time of a sample of many
+/// messages after the pages of the sample's memory were allocated.
 const REPETITIONS_BEFORE: usize = 2;
 
 /// The longest time of a sample, unless a few messages take longer.
 const SAMPLE_MAX: Duration = Duration::from_millis(2);
 
-/// The smallest number of messages in a shortened sample. With that many, the ends wait for each
-/// other as they do in a long sample.
+/// The smallest number of messages in a shortened sample. With that many messages, the ends wait
+/// for each other as they do in a long sample.
 const MESSAGES_MIN: usize = 16;
 
 /// The number of processors of a transfer.
@@ -48,7 +49,7 @@ pub(super) struct Entrant<'a> {
     pub(super) failure: Option<Error>,
     pub(super) transfers: Vec<Sample>,
     pub(super) echoes: Vec<Sample>,
-    /// The number of messages per sample: in one direction, and as echoes.
+    /// The number of messages per sample: for messages in one direction, and for echoes.
     counts: [usize; 2],
     pub(super) extra_bytes: u64,
     pub(super) remark: String,
@@ -63,7 +64,7 @@ pub(super) struct Sample {
     pub(super) hit: bool,
 }
 
-/// Drivers that run, or start when they are needed.
+/// Drivers that run, or that the run starts when it needs them.
 pub(super) struct Running<'a> {
     name: &'a str,
     launch: &'a Launch,
@@ -79,15 +80,16 @@ pub(super) struct Run<'a> {
     pub(super) running: Vec<Running<'a>>,
     /// The subjects; the last one is the baseline again.
     pub(super) entrants: Vec<Entrant<'a>>,
-    /// Requested subjects that take no part, because they are absent or their memory does not fit.
+    /// Requested subjects that are not measured, because they are not installed or need too much
+    /// memory.
     pub(super) left_out: Vec<String>,
-    /// The number of attempts so far, with this one.
+    /// The number of attempts so far, including this one.
     pub(super) tries: u32,
     random: Random,
 }
 
 impl<'a> Run<'a> {
-    /// Leaves out the subjects that need more memory than is available, and names them.
+    /// Leaves out the subjects that need more memory than is available, and warns about them.
     pub(super) fn new(
         config: &'a Bench,
         machine: &Sys,
@@ -138,10 +140,11 @@ impl<'a> Run<'a> {
         Ok(Self { config, cpus, running, entrants, left_out, tries: 1, random })
     }
 
-    /// Repeats until the budget is spent. Returns false if it was stopped.
+    /// Takes samples of all subjects repeatedly until the budget is spent. Returns false if the
+    /// run was stopped.
     ///
     /// # Errors
-    /// The baseline failed; all subjects have the samples of the repetitions before that.
+    /// The baseline failed; all subjects keep the samples of the earlier repetitions.
     pub(super) fn repeat(
         &mut self,
         kind: Kind,
@@ -152,8 +155,8 @@ impl<'a> Run<'a> {
         let takes_part = |it: &Entrant<'_>| kind == Kind::Transfer || can_echo(&it.subject.name);
         let entrants = (0..self.entrants.len()).filter(|&it| takes_part(&self.entrants[it]));
         let mut order = Order::new(entrants, self.random.bits());
-        // These repetitions do not count. In them, the ends connect, pages are allocated, and a
-        // subject that fails does so before the others have waited for it.
+        // These repetitions do not count. During these repetitions, the ends connect, pages are
+        // allocated, and a failing subject fails before the other subjects have waited for it.
         let before = if self.config.count(kind) > MESSAGES_MIN { REPETITIONS_BEFORE } else { 1 };
         for _ in 0..before {
             let next = self.repetition(kind, &order.draw(), context);
@@ -189,8 +192,8 @@ impl<'a> Run<'a> {
         own.filter_map(|entrant| entrant.failure).next()
     }
 
-    /// Gives fewer messages to the subjects whose samples are long, so that a slow subject does not
-    /// use the time of all the others. Discards their samples so far.
+    /// Reduces the number of messages of the subjects whose samples are long, so that a slow
+    /// subject does not use the time of all other subjects. Discards their samples so far.
     fn shorten(&mut self, kind: Kind) {
         let most = self.config.count(kind);
         for entrant in &mut self.entrants {
@@ -203,7 +206,7 @@ impl<'a> Run<'a> {
             }
         }
         if let [first, .., again] = self.entrants.as_mut_slice() {
-            // The baseline is measured against itself, so that only noise differs.
+            // The baseline is compared with itself, so that only noise causes a difference.
             again.set_count(kind, first.count(kind));
         }
     }
@@ -260,7 +263,7 @@ impl<'a> Run<'a> {
             elapsed_ns: end_ns.saturating_sub(start_ns) as f64 / transfers as f64,
             cpu_ns: (a.cpu_ns + b.cpu_ns) as f64 / transfers as f64,
             faults: a.faults + b.faults,
-            // With a busy processor, the other program is part of what is measured.
+            // With a busy processor, the other program is part of the measured conditions.
             hit: !self.config.is_busy && a.switches + b.switches > 0,
         })
     }
@@ -283,8 +286,8 @@ impl Running<'_> {
         let pair = match &mut self.pair {
             Some(pair) => pair,
             none => {
-                // The kernel places both ends, as it does for an ordinary program. An end that may
-                // run on one processor alone is another case, for which haul would choose another
+                // The kernel places both ends, as it does for an ordinary program. If an end may
+                // run only on one processor, the case is different: haul would choose another
                 // mechanism.
                 let pair = Pair::start(self.name, self.launch, cpus)?;
                 self.version.clone_from(&pair.version);
@@ -331,7 +334,7 @@ impl<'a> Entrant<'a> {
     }
 }
 
-/// haul's own drivers are this program, whose version is that of the workspace.
+/// haul's own drivers are this program, which has the version of the workspace.
 fn own_version() -> String {
     env!("CARGO_PKG_VERSION").to_owned()
 }

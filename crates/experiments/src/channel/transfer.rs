@@ -23,20 +23,20 @@ use crate::error::Error;
 use crate::experiment::{Experiment, nanoseconds};
 use crate::remarks::Remarks;
 
-/// The time of a transfer beyond its rounds, per subject, for small and for larger messages. In
-/// this time, the ends connect and exchange a few samples in both directions.
+/// The time of a transfer in addition to its rounds, per subject, for small and for larger
+/// messages. During this time, the ends connect and exchange a few samples in both directions.
 const SUBJECT_OF_SMALL: Duration = Duration::from_millis(60);
 const SMALL_BYTES_MAX: usize = 16 << 10;
 const SUBJECT: Duration = Duration::from_millis(12);
 
-/// The time beyond the rounds, per subject and per byte of a message.
+/// The time in addition to the rounds, per subject and per byte of a message.
 const OVERHEAD_NS_PER_BYTE: f64 = 6.0;
 
-/// The ratio of transfer times with a busy processor to those without. A subject sometimes waits
-/// for a time slice of the other program.
+/// The time of a transfer with a busy processor, divided by the time without. A subject sometimes
+/// waits for a time slice of the other program.
 const BUSY_MULTIPLE: u32 = 4;
 
-/// The ratio of transfer times with new memory for each transfer to those without.
+/// The time of a transfer into new memory, divided by the time of a transfer into warm memory.
 const COLD_MULTIPLE: u32 = 2;
 
 impl Experiment for Bench {
@@ -64,15 +64,15 @@ impl Experiment for Bench {
     }
 
     /// Checks whether source and target of the two ends fit into memory. A subject that needs
-    /// more is left out.
+    /// more memory than that is left out.
     fn check_memory(&self) -> Result<(), Error> {
         self.fitting(available_bytes(&Sys::new())).map(|_| ())
     }
 
     /// Emits for each subject the records of its throughput, of the processor time of both sides,
-    /// of its latency if messages are small, and of its memory beyond source and target. A subject
-    /// that fails has no records and is reported to the context as a warning; the others go on. If
-    /// the baseline fails, all subjects have the repetitions before it.
+    /// of its latency if messages are small, and of its memory in addition to source and target.
+    /// A subject that fails has no records and is reported to the context as a warning; the other
+    /// subjects continue. If the baseline fails, all subjects have the earlier repetitions.
     ///
     /// # Errors
     /// haul or the baseline fails, or delivers a wrong byte to B. The records of the other
@@ -96,7 +96,7 @@ impl Experiment for Bench {
     }
 }
 
-/// A run before its records are emitted.
+/// A run whose records are not emitted yet.
 struct Try<'a> {
     run: Run<'a>,
     remarks: Remarks,
@@ -105,7 +105,7 @@ struct Try<'a> {
 }
 
 /// Repeats the attempt until one is good, at most `tries` times. Returns the number of attempts
-/// and the last one.
+/// and the last attempt.
 fn until_good<T, E>(
     tries: u32,
     mut once: impl FnMut() -> Result<T, E>,
@@ -138,7 +138,7 @@ fn once<'a>(config: &'a Bench, context: &mut Context<'_>) -> Result<Try<'a>, Err
 }
 
 impl Run<'_> {
-    /// Emits a record of each metric for each subject that has it.
+    /// Emits a record of each metric for each subject that has the metric.
     fn emit(&mut self, remarks: &Remarks, context: &mut Context<'_>) {
         let size = self.config.size as f64;
         let transfers = |entrant: &Entrant<'_>| entrant.transfers.clone();
@@ -156,7 +156,7 @@ impl Run<'_> {
         }
     }
 
-    /// Emits one metric of all subjects that have it, each against the baseline.
+    /// Emits one metric of all subjects that have the metric, each against the baseline.
     fn emit_one(
         &self,
         metric: &str,
@@ -242,7 +242,7 @@ fn has_table() -> bool {
 mod tests {
     use super::*;
 
-    /// Attempts of which the third is good.
+    /// Several attempts, the third of which is good.
     fn tried(tries: u32) -> Result<(u32, u32), ()> {
         let mut last = 0;
         let once = || {

@@ -21,9 +21,9 @@ use crate::outcome::{self, Metric, Template};
 /// The intended time of a sample, which has at least one list of operations.
 const SAMPLE: Duration = Duration::from_micros(100);
 
-/// The time of cold sizes beyond their rounds, per byte of the last-level cache. The memory of
-/// these sizes is a multiple of that cache. It is placed and touched, and each round visits all
-/// of it.
+/// The time of cold sizes in addition to their rounds, per byte of the last-level cache. The
+/// memory of these sizes is a multiple of that cache. The memory is placed and touched, and each
+/// round visits all of it.
 const COLD_NS_PER_CACHE_BYTE: f64 = 40.0;
 
 /// haul under the policy in force. `haul-untuned` is haul without a haul.toml.
@@ -48,7 +48,7 @@ pub struct Drawn {
     pub shape: Shape,
     /// The cache level or memory that holds the bytes.
     pub level: Level,
-    /// The number of threads that call at the same time, each on memory of its own.
+    /// The number of threads that call at the same time, each on separate memory.
     pub threads: usize,
     /// The subjects that are measured against libc.
     pub subjects: Selection,
@@ -60,8 +60,8 @@ pub struct Drawn {
     pub branches: Branches,
     /// The part of each target that is read right after its call.
     pub then_read: ThenRead,
-    /// Whether `haul-untuned` takes part: `haul` under the default policy. That policy is installed
-    /// before each of its samples, for the whole process.
+    /// Whether `haul-untuned` takes part: `haul` under the default policy. The default policy is
+    /// installed before each sample of `haul-untuned`, for the whole process.
     pub untuned: bool,
     /// The longest time of the rounds.
     pub budget: Duration,
@@ -73,8 +73,8 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// `haul`, called through C and inlined, against libc, in L1, on one thread, with the published
-    /// alignment and overlap, for two seconds.
+    /// Compares `haul`, called through C and inlined, with libc, in L1, on one thread, with the
+    /// published alignment and overlap, for two seconds.
     #[must_use]
     pub fn new(function: Function, shape: Shape) -> Self {
         Self {
@@ -137,8 +137,8 @@ impl Shape {
         }
     }
 
-    /// A class compares functions that are each called through the C ABI. A distribution stands for
-    /// a program, and a program that uses haul has its small sizes inlined.
+    /// A class compares functions that are each called through the C ABI. A distribution
+    /// represents a program, and in a program that uses haul, small sizes are inlined.
     fn plain(&self) -> Plain {
         match self {
             Self::Distribution(_) => Plain::Inline,
@@ -231,8 +231,8 @@ fn candidates(config: &Drawn) -> Result<Vec<Candidate>, Error> {
     Ok(candidates)
 }
 
-/// A candidate with its workload and reader. If both policies take part, it runs under the policy
-/// in force or under the default one.
+/// A candidate with its workload and reader. If both policies take part, the candidate runs under
+/// the policy in force or under the default one.
 fn subject<'a>(
     config: &Drawn,
     candidate: Candidate,
@@ -282,7 +282,8 @@ fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Templa
         parameters.push((key::OVERLAP, config.overlap.share.into()));
     }
     if let Some(file) = sizes.file() {
-        // The name alone would be mistaken for one of the distributions that haul ships.
+        // Without its folder, the name could be mistaken for the name of a distribution that haul
+        // ships.
         parameters.push((key::FILE, file.display().to_string().into()));
     }
     Template { experiment: config.shape.experiment(), parameters, metric: Metric::Time, notes }

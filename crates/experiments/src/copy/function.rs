@@ -16,10 +16,10 @@ pub enum Function {
 }
 
 impl Function {
-    /// All of them.
+    /// All functions.
     pub const ALL: [Self; 3] = [Self::Memcpy, Self::Memmove, Self::Memset];
 
-    /// Its name in C, commands and records.
+    /// The function's name in C, commands and records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@
 //! - [`subjects`]: the candidates, each called through the same C signature;
 //! - [`operations`]: lists of densely packed operations, and the timed loop over them;
 //! - [`workload`]: memory and lists of each thread, and the subject that runs on them;
-//! - [`under`]: a subject under a policy of its own;
+//! - [`under`]: a subject under a separate policy;
 //! - [`proof`]: the comparison of a subject's bytes with the expected ones;
 //! - [`drawn`]: operations of random sizes: `copy.distribution` and `copy.size_class`;
 //! - [`sizes`]: one size after the other: `copy.size`;

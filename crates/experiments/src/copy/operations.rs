@@ -12,11 +12,12 @@ use haul_measure::placement::Operation;
 use super::subjects::Routine;
 use super::then_read::{LOAD_BYTES, ThenRead};
 
-/// The byte that a fill writes. It is neither 0, which some libraries treat specially, nor all
-/// ones.
+/// The byte that a fill writes. The byte is neither 0, which some libraries treat specially, nor
+/// 0xff.
 pub const FILL_BYTE: u8 = 0xa5;
 
-/// Bytes that must be readable after every target, because [`List::run`] reads them.
+/// The number of bytes after every target that must be readable, because [`List::run`] reads
+/// them.
 pub const READ_SLACK_BYTES: usize = LOAD_BYTES;
 
 /// Operations in the smallest form that holds their offsets.
@@ -65,7 +66,7 @@ impl List {
         }
     }
 
-    /// Whether it has no operation.
+    /// Whether the list has no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -93,8 +94,8 @@ impl List {
         }
     }
 
-    /// Performs the operations of `range` on memory that starts at `base`, with the reader of each
-    /// target right after it.
+    /// Performs the operations of `range` on memory that starts at `base`. The reader reads each
+    /// target right after its operation.
     ///
     /// # Safety
     /// For each operation, the caller must have exclusive access to source and target, which must
@@ -271,8 +272,8 @@ unsafe fn run_only<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C) {
     }
 }
 
-/// The timed loop with a reader right after each call. The loads wait for the copy's stores. They
-/// are slow if several stores contribute to a load, or if a store is not forwarded.
+/// The timed loop with a reader right after each call. The loads wait for the copy's stores. The
+/// loads are slow if several stores contribute to a load, or if a store is not forwarded.
 #[inline(never)]
 unsafe fn run_and_read<E: Entry, C: Call, R: Read>(
     entries: &[E],
@@ -290,7 +291,7 @@ unsafe fn run_and_read<E: Entry, C: Call, R: Read>(
         // readable.
         sum = sum.wrapping_add(unsafe { reader.read(target, size) });
     }
-    // The sum is used, so that the compiler keeps every load.
+    // The function uses the sum, so that the compiler keeps every load.
     black_box(sum);
 }
 
@@ -388,7 +389,8 @@ mod tests {
         }
     }
 
-    /// The reader of all bytes reads every byte; the others read only their end of the target.
+    /// The reader of all bytes reads every byte; the other readers read only the beginning or the
+    /// end of the target.
     #[test]
     fn readers_read_their_part_of_target() {
         let mut memory = [0u8; 100 + READ_SLACK_BYTES];

@@ -1,7 +1,8 @@
 //! The comparison of a subject's bytes with the expected ones, so that a wrong kernel cannot win.
 //!
-//! It follows the timed rounds and uses the first thread's memory. It calls the subject with
-//! single operations of the workload, and also compares the bytes on both sides of the target.
+//! The proof follows the timed rounds and uses the first thread's memory. It calls the subject
+//! with single operations of the workload, and also compares the bytes on both sides of the
+//! target.
 
 use haul_measure::placement::Operation;
 use haul_model::Bytes;
@@ -90,7 +91,8 @@ fn check_one(
     }
 }
 
-/// A copy of the bytes. It is as large as a buffer, so a memory limit may refuse it.
+/// A copy of the bytes. The copy is as large as a buffer, so the allocation may exceed a memory
+/// limit.
 fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len()).map_err(|_| haul_measure::Error::Map {
@@ -101,7 +103,7 @@ fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(copy)
 }
 
-/// Bytes that repeat after 251, a prime, so that no shifted copy is equal.
+/// A sequence that repeats after 251 bytes. 251 is a prime, so that no shifted copy is equal.
 fn pattern(bytes: &mut [u8], seed: u8) {
     let period: [u8; 251] = std::array::from_fn(|index| index as u8 ^ seed);
     for chunk in bytes.chunks_mut(period.len()) {
@@ -138,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Copies all but the last byte.
+    /// Copies all bytes except the last one.
     unsafe extern "C" fn forgets_one(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
         // SAFETY: these are fewer bytes than the caller allows.
         unsafe { std::ptr::copy(source, target, length.saturating_sub(1)) };

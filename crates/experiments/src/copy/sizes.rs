@@ -25,22 +25,23 @@ const SAMPLE: Duration = Duration::from_micros(200);
 /// Above this size, a sample is one call of milliseconds or more, and a few rounds are enough.
 const FEW_ROUNDS_FROM_BYTES: usize = 16 << 20;
 
-/// The subject that is compared with the best of the others.
+/// The subject that is compared with the best of the other subjects.
 const HAUL: &str = "haul";
 
-/// The time of a size beyond its rounds, for each of its bytes: a few rounds of every kernel, and a
-/// proof of each.
+/// The time of a size in addition to its rounds, for each of its bytes: a few rounds of every
+/// kernel, and a proof of each.
 const OVERHEAD_NS_PER_BYTE: f64 = 20.0;
 
 /// The fixed cost of a step and of enough rounds of small sizes, as bytes copied in the same time.
 const WEIGHT_BYTES: f64 = (64 << 20) as f64;
 
-/// Below a page, kernels that bypass the caches are measured only if they are named. A cache holds
-/// their target anyway, and they take many times as long as the others.
+/// For sizes below a page, kernels that bypass the caches are measured only if the user names
+/// them. At such sizes, a cache holds the target in any case, and these kernels take many times
+/// as long as the others.
 const STREAMED_BYTES_MIN: usize = 4 << 10;
 
-/// The smallest number of rounds per size whatever the budget: for small sizes and for large
-/// ones.
+/// The smallest number of rounds per size, independent of the budget: for small sizes and for
+/// large sizes.
 const ROUNDS_MIN: usize = 9;
 const ROUNDS_MIN_LARGE: usize = 5;
 
@@ -53,10 +54,10 @@ pub struct Sizes {
     pub sizes_bytes: Vec<usize>,
     /// The cache level or memory that holds the bytes. With `Nearest`, the copy uses the same two
     /// buffers again and again, in the nearest cache that holds both, at another location in each
-    /// round. Sizes above [`SIZE_MAX_BYTES`] are always measured like that, and their records say
-    /// so.
+    /// round. Sizes above [`SIZE_MAX_BYTES`] are always measured in this way, and their records
+    /// say so.
     pub level: Level,
-    /// The number of threads that call at the same time, each on memory of its own.
+    /// The number of threads that call at the same time, each on separate memory.
     pub threads: usize,
     /// The subjects that are measured against libc.
     pub subjects: Selection,
@@ -94,8 +95,8 @@ impl Sizes {
     }
 }
 
-/// The sizes from `first` to `last`: both, and every power of two between, with `steps` sizes per
-/// octave (1: the powers alone).
+/// The sizes from `first` to `last`: `first`, `last` and every power of two between them, with
+/// `steps` sizes per octave (1: the powers alone).
 ///
 /// # Errors
 /// `first` is 0 or above `last`.
@@ -107,7 +108,8 @@ pub fn powers(first: usize, last: usize, steps: u32) -> Result<Vec<usize>, Error
     let mut sizes = vec![first, last];
     for octave in first.ilog2()..=last.ilog2() {
         let power = 1usize << octave;
-        // Between powers, the steps are equal in bytes, which keeps the sizes round.
+        // Between two powers, all steps have the same number of bytes, so that the sizes are
+        // round numbers.
         sizes.extend((0..steps).map(|step| power + (power / steps as usize) * step as usize));
     }
     sizes.retain(|size| (first..=last).contains(size));
@@ -140,14 +142,15 @@ impl Experiment for Sizes {
             )
     }
 
-    /// A larger size gets more of the budget. From 2 KiB to 1 GiB in 25 s, sizes from 256 MiB on
-    /// have eight to ten rounds and the others hundreds. With equal shares, the large ones had
-    /// five.
+    /// A larger size gets a larger share of the budget. From 2 KiB to 1 GiB in 25 s, sizes from
+    /// 256 MiB on have eight to ten rounds, and the other sizes have hundreds of rounds. With
+    /// equal shares, the large ones had five rounds.
     fn weight(&self) -> f64 {
         1.0 + self.sizes_bytes.iter().sum::<usize>() as f64 / WEIGHT_BYTES
     }
 
-    /// Checks whether source and target of each thread fit into memory. A fill has both as well.
+    /// Checks whether source and target of each thread fit into memory. A fill has a source and a
+    /// target as well.
     fn check_memory(&self) -> Result<(), Error> {
         let largest = self.sizes_bytes.iter().max().map_or(0, |&size| size as u64);
         let wanted = largest.saturating_mul(2).saturating_mul(self.threads as u64);
@@ -158,7 +161,7 @@ impl Experiment for Sizes {
     ///
     /// # Errors
     /// A size does not fit into memory, or a subject is unknown or copied wrongly; the records of
-    /// the sizes before it have been emitted. See also [`haul_measure::Error`].
+    /// the earlier sizes have been emitted. See also [`haul_measure::Error`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         for &size in &self.sizes_bytes {
             if context.is_stopped() {
@@ -237,8 +240,8 @@ fn over_best(outcome: &Outcome, seed: u64) -> Vec<(&'static str, serde_json::Val
 }
 
 /// The level that holds the bytes of this size. Above the largest size of a distribution, the
-/// copy's own two buffers decide the level, and no level can be requested. A single size has no
-/// mixture of levels.
+/// copy's own two buffers decide the level, and no level can be requested. The level "mixed" does
+/// not exist for a single size.
 fn level(config: &Sizes, size: usize) -> Level {
     if size > SIZE_MAX_BYTES || config.level == Level::Mixed {
         Level::Nearest

@@ -1,9 +1,10 @@
-//! The candidates. Each is called through the same C signature, by a pointer that hides the
-//! function from the compiler. haul is also called as its users compile it, with sizes up to 64
-//! bytes inlined. [`Plain`] decides which of the two the records of an experiment call `haul`.
+//! The candidates. Each subject is called through the same C signature, by a pointer that hides
+//! the function from the compiler. haul is also called as its users compile it, with sizes up to
+//! 64 bytes inlined. [`Plain`] decides which of these two kinds of call the records of an
+//! experiment name `haul`.
 //!
-//! `libc` is the memcpy that the dynamic linker gives an application, found by name at run time. A
-//! preloaded replacement is found instead, and is measured then.
+//! `libc` is the memcpy that the dynamic linker gives an application, found by name at run time.
+//! If a replacement is preloaded, the lookup finds the replacement, which is then measured.
 
 use std::ffi::CStr;
 
@@ -38,31 +39,32 @@ impl Routine {
     }
 }
 
-/// The kind of call to haul that an experiment's records name `haul`.
+/// The kind of call that the records of an experiment name `haul`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain {
-    /// Through the C ABI, as libc is called. It compares functions: `copy.size_class` and
-    /// `copy.size`.
+    /// Through the C ABI, as libc is called. This kind of call compares functions:
+    /// `copy.size_class` and `copy.size`.
     C,
-    /// As programs in Rust and with `haul.h` are compiled: up to 64 bytes inlined, and a call above
-    /// that. It shows the gain of a program: `copy.distribution`.
+    /// As programs in Rust and with `haul.h` are compiled: up to 64 bytes inlined, and a call
+    /// above that. This kind of call shows the gain of a program: `copy.distribution`.
     Inline,
 }
 
 /// A subject that can perform a function, by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// Its name in records: `libc`, `haul`, `haul-c`, `haul-inline`, or a kernel's.
+    /// The subject's name in records: `libc`, `haul`, `haul-c`, `haul-inline`, or the name of a
+    /// kernel.
     pub name: &'static str,
-    /// The kind of call to it.
+    /// The kind of call to this subject.
     pub routine: Routine,
 }
 
 /// The candidates to measure.
 #[derive(Clone, Debug, Default)]
 pub enum Selection {
-    /// `haul` in both kinds of call against `libc`. The kind other than [`Plain`] is named `haul-c`
-    /// or `haul-inline`.
+    /// `haul` in both kinds of call against `libc`. The kind of call that is not [`Plain`] is
+    /// named `haul-c` or `haul-inline`.
     #[default]
     Products,
     /// `haul`, `libc` and every kernel that runs on this processor.
@@ -80,8 +82,8 @@ const C: &str = "haul-c";
 /// haul inlined, if `haul` is called through the C ABI.
 const INLINE: &str = "haul-inline";
 
-/// All candidates that run on this processor, `libc` first. One of `haul-c` and `haul-inline` is
-/// `haul` under its longer name.
+/// All candidates that run on this processor, `libc` first. Either `haul-c` or `haul-inline` is
+/// the same candidate as `haul`.
 #[must_use]
 pub fn available(function: Function, plain: Plain) -> Vec<Candidate> {
     let mut candidates = vec![libc_candidate(function)];
@@ -168,8 +170,8 @@ type VoidCopy =
 /// C's memset as the C library declares it.
 type VoidFill = unsafe extern "C" fn(*mut libc::c_void, libc::c_int, usize) -> *mut libc::c_void;
 
-/// The dynamic linker's function of this name, or the linked one if there is none (a static
-/// binary).
+/// The dynamic linker's function of this name, or the linked function if the dynamic linker finds
+/// none (in a static binary).
 fn symbol(name: &CStr, linked: VoidCopy) -> VoidCopy {
     // SAFETY: the name is a C string, and RTLD_DEFAULT a handle that is always valid.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };

@@ -8,30 +8,30 @@ use crate::error::Error;
 pub const LOAD_BYTES: usize = 8;
 
 /// The reader of the written bytes. Some processors delay a load after a store (a masked store is
-/// not forwarded, or a load spans several stores). A copy that is fast without a reader may then
-/// be slow.
+/// not forwarded, or a load spans several stores). On these processors, a copy that is fast
+/// without a reader may be slow with one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThenRead {
-    /// No reader.
+    /// No reader reads the target.
     #[default]
     Nothing,
-    /// Loads the first [`LOAD_BYTES`] bytes, as a program does that reads or writes the first field
-    /// of a structure.
+    /// Loads the first [`LOAD_BYTES`] bytes, like a program that reads the first field of a
+    /// structure.
     First,
-    /// Loads the last [`LOAD_BYTES`] bytes, or the first if there are fewer.
+    /// Loads the last [`LOAD_BYTES`] bytes, or the first bytes if there are fewer.
     Last,
     /// Loads every byte.
     All,
 }
 
 impl ThenRead {
-    /// All of them.
+    /// All readers.
     pub const ALL: [Self; 4] = [Self::Nothing, Self::First, Self::Last, Self::All];
 
     /// The readers that decide between methods of copying, with half the weight each.
     pub const JUDGES: [Self; 2] = [Self::Nothing, Self::First];
 
-    /// Its name on the command line and in the record parameter `then_read`.
+    /// The reader's name on the command line and in the record parameter `then_read`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! A subject under a policy of its own.
+//! A subject under a separate policy.
 
 use haul_copy::Policy;
 use haul_measure::Subject;
@@ -37,12 +37,13 @@ impl Subject for UnderPolicy<'_> {
     }
 }
 
-/// When this is dropped, it reinstalls the policy that was in force when it was made.
+/// When this value is dropped, it reinstalls the policy that was in force when the value was
+/// created.
 #[derive(Debug)]
 pub struct Restore(Policy);
 
 impl Restore {
-    /// Remembers the policy in force.
+    /// Stores the policy in force.
     #[must_use]
     pub fn current() -> Self {
         Self(Policy::current())

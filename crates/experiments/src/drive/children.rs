@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The time that processes get to end before they are killed.
+/// The time that processes have to end before they are killed.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The time between two checks whether they have ended.
+/// The time between two checks whether the processes have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Processes that are ended when this value is dropped.
@@ -25,12 +25,12 @@ impl Children {
         self.0.push(child);
     }
 
-    /// Whether all of them run.
+    /// Whether all processes run.
     pub(crate) fn are_running(&mut self) -> bool {
         self.0.iter_mut().all(is_running)
     }
 
-    /// Gives them time to end by themselves and to remove the files that they made.
+    /// Gives the processes time to end and to remove the files that they made.
     pub(crate) fn await_end(&mut self) {
         let started = Instant::now();
         while self.0.iter_mut().any(is_running) && started.elapsed() < END_TIMEOUT {
@@ -38,7 +38,8 @@ impl Children {
         }
     }
 
-    /// Ends them. It first sends SIGTERM, because mpirun then ends the processes that it started.
+    /// Ends them. SIGTERM is sent first, because mpirun ends the processes that it started when
+    /// it receives SIGTERM.
     pub(crate) fn end(&mut self) {
         for child in &mut self.0 {
             let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -50,7 +51,7 @@ impl Children {
         }
         self.await_end();
         for child in &mut self.0 {
-            // As above. Its exit status is not used.
+            // As above. The exit status of the process is not used.
             let _ = child.kill();
             let _ = child.wait();
         }

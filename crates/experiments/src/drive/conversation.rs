@@ -1,4 +1,4 @@
-//! Lines over a socket, with a limit to every wait.
+//! An exchange of lines over a socket, with a time limit for every wait.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,7 +13,8 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
-/// The longest time of one task or start. A driver that hangs is reported after this time.
+/// The longest time that one task, or the start of a driver, may take. A driver that hangs is
+/// reported after this time.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The reason why there is no answer.
@@ -80,7 +81,7 @@ impl Conversation {
         Self::with_run(stream)
     }
 
-    /// A driver's side. It waits for as long as its run lives.
+    /// A driver's side. A wait lasts until a line arrives or the run ends.
     ///
     /// # Errors
     /// There is no descriptor left.
@@ -119,11 +120,11 @@ impl Conversation {
         self.say(&text).map_err(|silence| io::Error::other(silence.to_string()))
     }
 
-    /// The other side's next message; `None` if it has closed the conversation.
+    /// The other side's next message; `None` if the other side has closed the conversation.
     ///
     /// # Errors
     /// Those of [`hear`](Self::hear), except for a closed conversation. It is also an error if
-    /// the line is not such a message.
+    /// the line is not a message of this type.
     pub(crate) fn hear_message<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         match self.hear() {
             Ok(line) => Ok(Some(serde_json::from_str(&line)?)),
@@ -142,7 +143,7 @@ impl Conversation {
         self.hear()
     }
 
-    /// Closes the conversation. A driver ends when it notices that.
+    /// Closes the conversation. A driver ends when it notices that its conversation is closed.
     pub(crate) fn close(&self) {
         // The other side may have closed it already.
         let _ = self.writer.shutdown(Shutdown::Both);
@@ -163,7 +164,8 @@ mod tests {
         assert_eq!((driver.hear(), driver.hear()), (Ok("one".into()), Ok(String::new())));
         let waited = run.hear_within(Duration::from_millis(1));
         assert_eq!(waited, Err(Silence::TooLong(TIMEOUT.as_secs())));
-        // A line that is incomplete when the time is over arrives completely later.
+        // A later call returns the complete line if the line was incomplete when the time was
+        // over.
         driver.writer.write_all(b"in ").unwrap();
         assert!(run.hear_within(Duration::from_millis(1)).is_err());
         driver.say("pieces").unwrap();

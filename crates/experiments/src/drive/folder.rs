@@ -1,10 +1,10 @@
 //! A folder that belongs to a run, for its sockets and files.
 //!
-//! A run that is killed cannot remove its folder, so a later run does. The process that uses a
-//! folder holds a shared lock on it (flock). The kernel releases the lock when the process ends,
-//! however it ends. A folder that can be locked exclusively is therefore not in use. The run's
-//! files are in a folder within it: a listener locks the folder of its socket, and would wait for
-//! the run's own lock.
+//! A run that is killed cannot remove its folder, so a later run removes it. The process that
+//! uses a folder holds a shared lock on it (flock). The kernel releases the lock when the process
+//! ends, however it ends. A folder that can be locked exclusively is therefore not in use. The
+//! run's files are in a second folder inside the locked one: a listener locks the folder of its
+//! socket, and would otherwise wait for the run's own lock.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,12 +19,13 @@ use rustix::io::Errno;
 /// The folders of this process that are not yet removed.
 static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A folder that belongs to this run. It is removed when it is dropped, and by [`remove_folders`].
+/// A folder that belongs to this run. The folder is removed when this value is dropped, and by
+/// [`remove_folders`].
 #[derive(Debug)]
 pub struct Folder {
     locked: PathBuf,
     path: PathBuf,
-    /// Holds the lock.
+    /// The open folder, which holds the lock.
     _held: File,
 }
 
@@ -54,15 +55,15 @@ impl Folder {
                         return Ok(Self { locked, path, _held: held });
                     }
                 }
-                // The folder belongs to a process with the same number in another namespace, or to
-                // one that was killed.
+                // The folder belongs to a process with the same number in another namespace, or
+                // to a process that was killed.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The folder for the run's files. The locked folder is its parent.
+    /// The folder for the run's files, whose parent is the locked folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -71,14 +72,15 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // If it cannot be removed, its owner cleans the folder for temporary files.
+        // If the folder cannot be removed, the owner of the folder for temporary files has to
+        // clean it.
         let _ = fs::remove_dir_all(&self.locked);
         own().retain(|path| *path != self.locked);
     }
 }
 
-/// Removes the folders of this process with their files. A process that ends in the middle of a run
-/// calls it.
+/// Removes the folders of this process with their files. A process that ends in the middle of a
+/// run calls this function.
 pub fn remove_folders() {
     for path in own().drain(..) {
         let _ = fs::remove_dir_all(path);
@@ -89,7 +91,8 @@ fn own() -> MutexGuard<'static, Vec<PathBuf>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks a new folder, so that no other run removes it; `None` if another run was faster.
+/// Locks a new folder, so that no other run removes it; `None` if another run has locked it
+/// first.
 fn hold(path: &Path) -> io::Result<Option<File>> {
     let held = match open(path) {
         Ok(held) => held,
@@ -105,7 +108,7 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Removes this user's folders whose names begin with `begins` and that no process uses. A folder
-/// that cannot be removed stays.
+/// that cannot be removed remains.
 fn remove_left(parent: &Path, begins: &str) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {

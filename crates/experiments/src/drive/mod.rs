@@ -1,14 +1,15 @@
 //! A process as a subject: its start, the conversation with it, and its end.
 //!
-//! A C library's `malloc` or one end of a channel belongs to a process, and can only be compared in
-//! another process. A run starts such drivers, gives them one task after the other, with a line for
-//! the task and a line for the answer, and ends them when it ends.
+//! A C library's `malloc` or one end of a channel belongs to a process, and can be compared with
+//! others only in a separate process. A run starts such drivers and gives them one task after the
+//! other. It sends a line with the task and receives a line with the answer. When the run ends,
+//! it ends its drivers.
 //!
 //! From the bottom up:
 //!
 //! - `folder`: a folder that belongs to a run;
 //! - `printed`: the output of drivers, which is reported if one fails;
-//! - `conversation`: lines over a socket, with a limit to every wait;
+//! - `conversation`: an exchange of lines over a socket, with a time limit for every wait;
 //! - `children`: the processes, from their start to their end;
 //! - `terminal`: a program that is controlled through a terminal.
 
@@ -33,11 +34,11 @@ pub(crate) use terminal::Terminal;
 /// A program that serves as a driver.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Its file.
+    /// The program's file.
     pub path: PathBuf,
-    /// Its arguments. The run adds its own after them.
+    /// The program's arguments. The run appends further arguments.
     pub arguments: Vec<OsString>,
-    /// Further variables of its environment.
+    /// Additional environment variables.
     pub environment: Vec<(OsString, OsString)>,
 }
 
@@ -54,22 +55,22 @@ impl Program {
         Self { arguments, ..self }
     }
 
-    /// The command that starts it, without the preloaded libraries of this process, and with its
-    /// output in `printed`.
+    /// The command that starts the program, without the preloaded libraries of this process, and
+    /// with its output in `printed`.
     pub(crate) fn command(&self, printed: &PipeWriter) -> io::Result<Command> {
         let mut command = self.command_without_printed();
         command.stderr(printed.try_clone()?);
         Ok(command)
     }
 
-    /// The command that starts it, for a caller that reads its output in another way.
+    /// The command that starts the program, for a caller that reads the output in another way.
     fn command_without_printed(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);
         command.env_remove("LD_PRELOAD");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        // Ctrl-C is for the run alone, which ends with the records so far, and then ends its
-        // drivers.
+        // Only the run may receive Ctrl-C. The run then ends with the records so far, and ends
+        // its drivers.
         command.process_group(0);
         command
     }

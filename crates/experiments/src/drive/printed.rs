@@ -1,17 +1,18 @@
-//! The output of a child process. It is read while the process runs, and reported if the process
-//! fails.
+//! The output of a child process. A thread reads the output while the process runs. The output is
+//! reported if the process fails.
 
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The reported bytes of the output, from its start: the reason comes first, and a usage or a
-/// backtrace after it.
+/// The number of reported bytes, from the start of the output: a program prints the reason first,
+/// and a usage text or a backtrace after it.
 const REPORTED_BYTES: usize = 400;
 
-/// The longest wait for the rest of the output. A child that has ended has written all of it. A
-/// process that the child started (as mpirun does) and that still runs keeps the pipe open.
+/// The longest wait for the rest of the output. A child that has ended has written all of its
+/// output. A process that the child started (as mpirun does) and that still runs keeps the pipe
+/// open.
 const REST: Duration = Duration::from_millis(200);
 
 /// The time between two checks whether the output is complete.
@@ -25,8 +26,8 @@ pub(crate) struct Printed {
 }
 
 impl Printed {
-    /// The reading end, and the end that children write to. Reading ends when all of them have
-    /// closed it.
+    /// Returns the reading end of a pipe, and the end to which children write. Reading ends when
+    /// all children have closed their end.
     ///
     /// # Errors
     /// The pipe cannot be made.
@@ -38,7 +39,7 @@ impl Printed {
         Ok((Self { text, thread }, input))
     }
 
-    /// The reason, followed by the child's output. The child must have ended.
+    /// Returns the reason, followed by the child's output. The child must have ended.
     pub(crate) fn with_output(&mut self, reason: String) -> String {
         let started = Instant::now();
         while !self.thread.is_finished() && started.elapsed() < REST {
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn reason_has_beginning_of_output() {
         let (mut printed, mut input) = Printed::new().unwrap();
-        // This is more than a pipe holds: the writer must not wait.
+        // The output is larger than a pipe's buffer: the writing process must not wait.
         input.write_all(b"usage:\n").unwrap();
         input.write_all(&[b'x'; 1 << 20]).unwrap();
         drop(input);

@@ -1,5 +1,6 @@
-//! A program that is controlled through a terminal. It reads commands from standard input. Its
-//! output goes to a terminal, so that the C library writes every line at once.
+//! A program that is controlled through a terminal. The program reads commands from standard
+//! input. The program's output goes to a terminal, so that the C library writes every line at
+//! once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,8 +15,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use super::{Children, Program, Silence};
 
-/// The largest number of bytes that are kept of a program's output. Later output is not searched,
-/// so a wait for it ends at its time limit.
+/// The largest number of bytes of a program's output that are kept. Later output is not searched,
+/// so a wait for later output ends at its time limit.
 const KEPT_BYTES: usize = 4 << 20;
 
 /// A program that runs at a terminal.
@@ -45,14 +46,14 @@ impl Terminal {
     /// Starts the program.
     ///
     /// # Errors
-    /// It cannot be started, or the system has no terminal.
+    /// The program cannot be started, or the system has no terminal.
     pub(crate) fn start(program: &Program) -> io::Result<Self> {
         let (reader, writer) = terminal()?;
         let mut command = program.command_without_printed();
         command.stdin(Stdio::piped()).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn()?;
-        // This closes the command's descriptors of the terminal. Otherwise reading would not end
-        // with the program.
+        // This closes the command's descriptors of the terminal. If they stayed open, reading
+        // would not end with the program.
         drop(command);
         let (input, process) = (child.stdin.take(), child.id());
         let mut children = Children::new();
@@ -63,7 +64,7 @@ impl Terminal {
         Ok(Self { children, input, process, heard, position: 0 })
     }
 
-    /// Its process ID.
+    /// The program's process ID.
     pub(crate) fn process(&self) -> u32 {
         self.process
     }
@@ -80,12 +81,13 @@ impl Terminal {
     /// The output since the last call, up to and including this mark.
     ///
     /// # Errors
-    /// The program ended, did not print the mark in this time, or printed more bytes without it
-    /// than are kept.
+    /// The program ended, did not print the mark in this time, or printed more bytes before the
+    /// mark than are kept.
     pub(crate) fn hear_until(&mut self, mark: &str, timeout: Duration) -> Result<String, Silence> {
         let started = Instant::now();
         let mut text = self.heard.lock();
-        // Each byte is searched once. Otherwise each new line would cost a search from the start.
+        // Each byte is searched only once, so that a new line does not cost a search from the
+        // start.
         let mut searched = self.position;
         loop {
             let new = &text.bytes[searched..];
@@ -117,8 +119,8 @@ impl Terminal {
         String::from_utf8_lossy(&self.heard.lock().bytes).into_owned()
     }
 
-    /// Sends the last lines, closes its input, and waits for its end. After this time, it is
-    /// killed.
+    /// Sends the last lines, closes the program's input, and waits until the program ends. Kills
+    /// the program if it has not ended after this time.
     pub(crate) fn end(&mut self, lines: &[&str], timeout: Duration) {
         for line in lines {
             // A program that has ended cannot read the line.
@@ -145,7 +147,8 @@ impl Heard {
     }
 }
 
-/// The two ends of a terminal: the first reads what the second prints.
+/// The two ends of a terminal: the first end reads the output that a process writes to the
+/// second.
 fn terminal() -> io::Result<(File, File)> {
     let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&control)?;
@@ -157,7 +160,8 @@ fn terminal() -> io::Result<(File, File)> {
     Ok((File::from(control), end))
 }
 
-/// Keeps the output until no process has the terminal open. Reading then fails with EIO.
+/// Reads and keeps the output. Ends when no process has the terminal open, because reading then
+/// fails with EIO.
 fn keep(mut reader: File, heard: &Heard) {
     let mut bytes = [0; 4096];
     while let Ok(count @ 1..) = reader.read(&mut bytes) {

@@ -9,14 +9,14 @@ use super::search::Goal;
 use super::sides::Forwarder;
 use crate::drive::Program;
 
-/// The time of a restart of both sides beyond the measured window, with haul's own processes. Each
-/// process of DPDK takes longer.
+/// The time of a restart of both sides in addition to the measured window, with haul's own
+/// processes. The second constant is the additional time of each process of DPDK.
 const RESTART: Duration = Duration::from_millis(580);
 const RESTART_OF_DPDK: Duration = Duration::from_millis(600);
 
 /// The additional time of a restart with a kernel as guest, which tries to connect to its switch
-/// once a second. Then the time in which the kernel boots under emulation: once per switch
-/// program, or once per restart.
+/// once a second. The second constant is the time in which the kernel boots under emulation: once
+/// per switch program, or once per restart.
 const RESTART_OF_KERNEL: Duration = Duration::from_millis(1200);
 const BOOT: Duration = Duration::from_secs(4);
 
@@ -29,8 +29,8 @@ pub(super) const BEFORE_NEW_SIZE: Duration = Duration::from_millis(30);
 pub struct Subject {
     /// The program.
     pub switch: Forwarder,
-    /// Its copy, if the program is haul: `haul`, `libc`, `none`, the name of a kernel, or the path
-    /// of a library with a memcpy.
+    /// The copy function of the switch, if the program is haul: `haul`, `libc`, `none`, the name
+    /// of a kernel, or the path of a library with a memcpy.
     pub copy: String,
 }
 
@@ -57,27 +57,29 @@ pub struct Bench {
     pub driver: Program,
     /// Requested subjects that are not installed.
     pub left_out: Vec<String>,
-    /// The smallest and the largest number of restarts per subject. The budget decides between
-    /// them.
+    /// The smallest and the largest number of restarts per subject. Between these limits, the
+    /// budget decides.
     pub restarts: (usize, usize),
     /// The measured time of each restart.
     pub window: Duration,
     /// The longest time of the experiment.
     pub budget: Duration,
-    /// Further searches: each has a name and looks for the highest load that meets its goal.
+    /// Further searches: each has a name and a goal, and finds the highest load that meets the
+    /// goal.
     pub searches: Vec<(&'static str, Goal)>,
-    /// The number of searches for each goal, in turn.
+    /// The number of searches for each goal. The searches for different goals alternate.
     pub searches_each: usize,
-    /// Whether latency is measured at parts of the first of these loads.
+    /// Whether latency is measured at fractions of the load that the first search finds.
     pub latency: bool,
-    /// Sizes that one restart measures, instead of `size_bytes` alone.
+    /// Packet sizes that each restart measures, instead of `size_bytes` alone.
     pub sweep: Vec<usize>,
-    /// The seed of the orders.
+    /// The seed of the order of subjects and of sizes.
     pub seed: u64,
 }
 
 impl Subject {
-    /// The name that distinguishes it from the other subjects: the copy, if the program is haul.
+    /// The name that distinguishes this subject from the others: the copy, if the program is
+    /// haul.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.switch {
@@ -90,8 +92,8 @@ impl Subject {
 }
 
 impl Bench {
-    /// The subject that the others are compared with: testpmd, or else Open vSwitch, libc's copy,
-    /// or the first.
+    /// The subject that the other subjects are compared with: testpmd, or else Open vSwitch,
+    /// libc's copy, or the first.
     #[must_use]
     pub fn baseline(&self) -> usize {
         let named = |name: &str| self.subjects.iter().position(|subject| subject.name() == name);
@@ -116,7 +118,7 @@ impl Bench {
 
     /// Whether a guest outlives its switches, so that only the switch restarts. With packed
     /// rings, QEMU 7.2 does not know the position of a switch that has ended, and gives the next
-    /// switch the position at which the ended one began.
+    /// switch the position at which the previous switch began.
     pub(super) fn keeps_guest(&self) -> bool {
         self.guest.is_kernel() && !self.layout.is_packed()
     }

@@ -1,4 +1,4 @@
-//! Copies that move no bytes. The rate of a flow with one of them is an upper bound for any copy.
+//! Copies that move no bytes. The rate of a flow with such a copy is an upper bound for any copy.
 //!
 //! A guest receives the bytes that earlier packets left in its buffers. Both sides of a flow
 //! belong to the same measurement, so the guest sees no packets of other programs. The library
@@ -14,14 +14,15 @@ const EMPTY: CustomCopy = unsafe { CustomCopy::new("empty", calls_of_no_bytes) }
 
 const CEILINGS: [CustomCopy; 2] = [NONE, EMPTY];
 
-/// Whether a switch with this copy moves no bytes. Packets then arrive without numbers.
+/// Whether a switch with this copy moves no bytes. With such a copy, packets arrive without
+/// numbers.
 #[must_use]
 pub fn is_ceiling(copy: &str) -> bool {
     CEILINGS.iter().any(|ceiling| CopyMethod::Custom(*ceiling).name() == copy)
 }
 
-/// The method of this name: one of the library's, `none` (no call) or `empty` (haul's function,
-/// called for each part with a length of zero).
+/// The method of this name: a method of the library, `none` (no call) or `empty` (haul's
+/// function, called for each part with a length of zero).
 #[must_use]
 pub fn method_named(name: &str) -> Option<CopyMethod> {
     let ceilings = CEILINGS.into_iter().map(CopyMethod::Custom);

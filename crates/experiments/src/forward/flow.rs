@@ -14,8 +14,8 @@ pub enum Flow {
     Dequeue,
     /// A fixed number of packets circulates between switch and guest.
     Loopback,
-    /// The guest makes packets, and the switch returns them. It is the only flow whose load haul
-    /// sets for any switch.
+    /// The guest makes packets, and the switch returns them. Only in this flow can haul set the
+    /// load for any switch.
     Return,
 }
 
@@ -24,7 +24,7 @@ impl Flow {
     pub const ALL: [Self; 5] =
         [Self::Pvp, Self::Enqueue, Self::Dequeue, Self::Loopback, Self::Return];
 
-    /// Its name in commands, and after `forward.` in records.
+    /// The flow's name in commands, and after `forward.` in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl Flow {
         }
     }
 
-    /// Whether the guest makes the packets. Otherwise the switch does.
+    /// Whether the guest makes the packets. Otherwise the switch makes them.
     #[must_use]
     pub fn is_from_guest(self) -> bool {
         matches!(self, Self::Dequeue | Self::Return)
@@ -60,10 +60,10 @@ impl FromStr for Flow {
     }
 }
 
-/// The layout of a ring, as far as switch and guest agree on it.
+/// The properties of a ring's layout on which switch and guest agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Split rings, mergeable buffers, as most guests use.
+    /// Split rings with mergeable buffers, which most guests use.
     Split,
     /// Split rings without mergeable buffers, so that DPDK's guest receives with vector
     /// instructions.
@@ -90,7 +90,7 @@ impl Layout {
         Self::PackedVector,
     ];
 
-    /// Its name in commands and records.
+    /// The layout's name in commands and records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

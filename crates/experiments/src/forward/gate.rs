@@ -1,5 +1,6 @@
-//! The end of a flow, which packets come from or go to. It is closed until both sides have started,
-//! so that no packet is made before. It can be opened again with another rate, without a restart.
+//! The end of a flow, which packets come from or go to. The gate is closed until both sides have
+//! started, so that no packet is made before that. The gate can be opened again with another
+//! rate, without a restart.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +22,7 @@ pub(super) struct Gate {
 pub(super) struct Mailbox(Arc<Mutex<Option<Box<dyn Port>>>>);
 
 impl Mailbox {
-    /// Leaves a port for the worker, which soon replaces the port before it.
+    /// Leaves a port for the worker, which soon replaces its current port with this one.
     pub(super) fn post(&self, port: Box<dyn Port>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(port);
     }
@@ -102,8 +103,8 @@ impl Port for Gate {
     }
 }
 
-/// The turning point of a loop: it gives a number of packets, and then gives back the packets
-/// that it received.
+/// The port at one end of a loop: it first sends a number of packets, and then returns the
+/// packets that it receives.
 pub(super) struct Turn {
     /// The number of packets still to be made, and their size.
     left: usize,

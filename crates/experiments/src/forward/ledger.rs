@@ -1,5 +1,5 @@
-//! The stages at which packets were lost: every packet that was made and did not return is charged
-//! to one.
+//! The stages at which packets were lost: every packet that was made and did not return is
+//! counted at one stage.
 
 use super::protocol::Counted;
 
@@ -10,30 +10,31 @@ pub const STAGES: [&str; 6] =
 /// Packets lost, by stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Made, and lost before the switch received them, because it had no buffer.
+    /// Made, and lost before the switch received them, because the switch had no buffer.
     pub generator: u64,
-    /// Dropped by the switch before the ring, for other reasons than a full ring.
+    /// Dropped by the switch before the ring, but not because the ring was full.
     pub switch_in: u64,
     /// Dropped by the switch because the guest's ring had no room.
     pub vhost_full: u64,
     /// Given to the guest and not returned.
     pub guest: u64,
-    /// Dropped by the switch on the way back to the sink.
+    /// Dropped by the switch after they returned from the guest and before the sink.
     pub switch_out: u64,
-    /// Packets that are missing by their own numbers and that no stage explains.
+    /// Packets that are missing according to their numbers, although no stage counted them.
     pub unaccounted: i64,
 }
 
 impl Ledger {
     /// The ledger of a switch that has stopped with no packet in transit. Each stage has its own
-    /// counter; the packets' own numbers give the sum.
+    /// counter; the numbers in the packets give the sum.
     #[must_use]
     pub fn of(switch: &Counted) -> Self {
         let dropped = |is_meant: &dyn Fn(&str) -> bool| -> u64 {
             let drops = switch.drops.iter().filter(|(name, _)| is_meant(name));
             drops.map(|(_, count)| count).sum()
         };
-        // Packets that a guest's kernel sends by itself come from the guest, but never entered it.
+        // Packets that a guest's kernel sends on its own initiative come from the guest, but
+        // never entered it.
         let foreign = dropped(&|name| name == FOREIGN);
         let ledger = Self {
             generator: dropped(&|name| name.starts_with("source.rx.")),

@@ -31,7 +31,7 @@ impl Experiment for Bench {
         self.budget = budget;
     }
 
-    /// The time of the restarts that are made whatever the budget.
+    /// The time of the restarts that are made independent of the budget.
     fn overhead(&self, _caches: &Caches) -> Duration {
         self.time_of(self.restarts.0).saturating_sub(self.budget)
     }

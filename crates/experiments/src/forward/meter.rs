@@ -1,4 +1,5 @@
-//! The time of a port's calls: the share of the ring and its copy in a packet's cycles.
+//! Measures the time of a port's calls, which is the share of the ring and its copy in a packet's
+//! cycles.
 //!
 //! Reading the clock costs some cycles per burst. Calls are therefore metered in a separate window,
 //! after the rate was measured.
@@ -11,14 +12,14 @@ use haul_measure::clock::Clock;
 
 use super::protocol::Metered;
 
-/// The meter of a port, as seen from outside its worker.
+/// The meter of a port, for code outside the port's worker.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     is_on: AtomicBool,
-    /// Cycles and packets of calls that received, and of those that sent.
+    /// Cycles and packets of calls that received packets, and of calls that sent packets.
     counts: [[AtomicU64; 2]; 2],
 }
 
@@ -28,7 +29,7 @@ impl Meter {
         self.0.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// The counts of calls that received, and of calls that sent.
+    /// The counts of calls that received packets, and of calls that sent packets.
     pub(super) fn counts(&self) -> [Metered; 2] {
         self.0.counts.each_ref().map(|[cycles, packets]| Metered {
             cycles: cycles.load(Ordering::Relaxed),
@@ -36,7 +37,7 @@ impl Meter {
         })
     }
 
-    /// Only the worker calls it.
+    /// Only the worker calls this function.
     fn add(&self, direction: usize, cycles: u64, packets: usize) {
         for (sum, more) in self.0.counts[direction].iter().zip([cycles, packets as u64]) {
             sum.store(sum.load(Ordering::Relaxed) + more, Ordering::Relaxed);

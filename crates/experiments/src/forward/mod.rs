@@ -15,8 +15,8 @@
 //! - `worker`: a thread in which haul forwards;
 //! - [`driver`]: the process in which haul forwards;
 //! - [`search`]: the highest load without loss;
-//! - `waits`: whether a polling thread had its processor for itself;
-//! - [`sides`]: the two sides of a flow, and the programs that can be one;
+//! - `waits`: whether a polling thread was the only one on its processor;
+//! - [`sides`]: the two sides of a flow, and the programs that can be a side;
 //! - [`ledger`]: the stages at which packets were lost;
 //! - [`mod@bench`]: what is measured;
 //! - `run`: restarts of every subject in turn;

@@ -1,10 +1,10 @@
-//! Open vSwitch with DPDK as switch: its processes, in a folder of their own, and its flows.
+//! Open vSwitch with DPDK as switch: its processes, in a separate folder, and its flows.
 //!
 //! One bridge has two ports, DPDK's `net_null` and a vhost port, and two constant flows from each
 //! port to the other. If the guest makes the packets, there is only the vhost port, with a flow
-//! back to it. One thread polls all ports. A switch that already runs on the machine is not
-//! touched. The guest counts the packets, because Open vSwitch updates its own counters every five
-//! seconds only.
+//! back to it. One thread polls all ports. An Open vSwitch that already runs on the machine is
+//! not changed. The guest counts the packets, because Open vSwitch updates its own counters only
+//! every five seconds.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -16,16 +16,17 @@ use std::time::{Duration, Instant};
 use super::flow::Flow;
 use crate::drive::{Children, Printed, Program};
 
-/// The longest time until its switch has started: DPDK touches its memory.
+/// The longest time until the switch has started: DPDK touches its memory.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest time of one of its tools, in seconds.
+/// The longest time of one of Open vSwitch's tools, in seconds.
 const TIMEOUT_S: u32 = 20;
 
 /// The time between two checks for a file.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Its memory: a pool of packets for each size of frame, and DPDK's own.
+/// The memory of the switch: a pool of packets for each frame size, and the memory that DPDK
+/// itself needs.
 const MEMORY_MIB: u32 = 512;
 
 /// The files that Debian does not install on `PATH`.
@@ -34,9 +35,9 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// Runs a program until it ends, or until the shell's own input ends, so that it does not outlive
-/// the run. `$1` asks it, at its control socket `$2`, to end and to remove its bridge, because
-/// the bridge's tap outlives a switch that is killed. Until then, the shell holds a lock of `$3`,
-/// the folder around the run's folder, so that no other run removes it.
+/// the run. `$1` asks the program, at the control socket `$2`, to end and to remove its bridge,
+/// because the bridge's tap outlives a switch that is killed. Until then, the shell holds a lock
+/// of `$3`, the folder around the run's folder, so that no other run removes it.
 const UNTIL_INPUT_ENDS: &str = "exec 3<&0 4<\"$3\"; flock -s 4; ask=$1; control=$2; shift 3; \
     \"$@\" </dev/null 3<&- & child=$!; \
     leave() { \"$ask\" --timeout=5 --target=\"$control\" exit --cleanup || kill $child; }; \
@@ -64,7 +65,7 @@ pub(super) struct Setting<'a> {
     pub(super) size_bytes: usize,
     /// The processor that polls.
     pub(super) cpu: usize,
-    /// Whether its memory comes from the kernel's pool of huge pages.
+    /// Whether the switch's memory comes from the kernel's pool of huge pages.
     pub(super) is_huge: bool,
 }
 
@@ -78,13 +79,13 @@ pub(super) struct Session {
 }
 
 impl OpenVswitch {
-    /// The remedy if it is not installed.
+    /// The remedy if Open vSwitch is not installed.
     pub const REMEDY: &'static str = "apt-get install openvswitch-switch-dpdk";
 
     /// The Open vSwitch of this machine.
     ///
     /// # Errors
-    /// The reason why there is none.
+    /// The reason why Open vSwitch cannot be used.
     pub fn find() -> Result<Self, String> {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let on_path = |name: &str| {
@@ -114,10 +115,10 @@ impl OpenVswitch {
 }
 
 impl Session {
-    /// Starts it with its flows, and waits until its socket exists.
+    /// Starts Open vSwitch with its flows, and waits until the socket to the guest exists.
     ///
     /// # Errors
-    /// The error of one of its programs.
+    /// The error of one of Open vSwitch's programs.
     pub(super) fn start(found: &OpenVswitch, setting: &Setting<'_>) -> Result<Self, String> {
         let folder = setting.socket.parent().unwrap_or(Path::new("/"));
         let files = Files::of(folder);
@@ -174,7 +175,7 @@ impl Session {
         Ok(())
     }
 
-    /// Starts one of its long-running programs.
+    /// Starts one of Open vSwitch's long-running programs.
     fn serve(
         &mut self,
         found: &OpenVswitch,
@@ -216,17 +217,17 @@ impl Session {
         Ok(())
     }
 
-    /// The process ID of its switch.
+    /// The process ID of the switch.
     pub(super) fn process(&self) -> u32 {
         self.process
     }
 
-    /// Its version and DPDK's.
+    /// The versions of Open vSwitch and of DPDK.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
-    /// Ends all of its processes.
+    /// Ends all processes of Open vSwitch.
     pub(super) fn quit(mut self) {
         self.end();
     }
@@ -251,8 +252,8 @@ impl Drop for Session {
 const PHYSICAL: u32 = 1;
 const GUEST: u32 = 2;
 
-/// Its files, and the name of its bridge: a tap of that name exists in the network namespace while
-/// it runs.
+/// Open vSwitch's files, and the name of its bridge. While Open vSwitch runs, a tap of that name
+/// exists in the network namespace.
 struct Files {
     folder: PathBuf,
     records: PathBuf,
@@ -270,13 +271,13 @@ impl Files {
     }
 
     fn environment(&self) -> Vec<(OsString, OsString)> {
-        // The last is the folder that DPDK makes.
+        // The last variable names the folder that DPDK makes.
         let names =
             ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
         names.map(|name| (name.into(), self.folder.clone().into())).into()
     }
 
-    /// Runs one of its tools.
+    /// Runs one of Open vSwitch's tools.
     fn run(&self, program: &Path, arguments: &[&OsStr]) -> Result<(), String> {
         let mut command = Command::new(program);
         command.args(arguments).envs(self.environment()).stdin(Stdio::null());
@@ -290,12 +291,12 @@ impl Files {
     }
 }
 
-/// The arguments of `ovs-vsctl` for one transaction before the switch starts.
+/// The arguments with which `ovs-vsctl` makes one transaction before the switch starts.
 fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
     let Setting { socket, flow, size_bytes, cpu, is_huge } = setting;
     let guest = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // Without --legacy-mem, Open vSwitch itself adds --in-memory, which needs huge pages. Without
-    // a limit, a pool of packets takes all free pages, and the guest has none.
+    // a limit, a pool of packets allocates all free pages, and none are left for the guest.
     let memory = match is_huge {
         true => format!("--in-memory --socket-limit={MEMORY_MIB}"),
         false => "--no-huge --legacy-mem".to_owned(),

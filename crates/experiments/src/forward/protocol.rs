@@ -1,12 +1,12 @@
-//! The messages between a run and the processes in which haul forwards: a line of JSON for a task,
-//! and one for the answer.
+//! The messages between a run and the processes in which haul forwards: a line of JSON for a
+//! task, and a line for the answer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The side of the rings that a process is.
+/// The side of the rings that a process implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// The back end, together with the physical side.
@@ -20,12 +20,12 @@ pub enum Role {
 pub enum Source {
     /// A generator that numbers each packet and notes its due time.
     Generator,
-    /// Packets with random bytes of their buffers, as from DPDK's `net_null`.
+    /// Packets that contain arbitrary bytes of their buffers, like those of DPDK's `net_null`.
     Null,
 }
 
 impl Source {
-    /// Its name in records.
+    /// The source's name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,9 +44,9 @@ pub struct Start {
     pub flow: String,
     /// The layout's name: see [`super::Layout`].
     pub layout: String,
-    /// The size of the packets that it makes, if it makes any.
+    /// The size of the packets that the process makes, if it makes packets.
     pub size_bytes: usize,
-    /// The name of its copy.
+    /// The name of the process's copy function.
     pub copy: String,
     /// The source of packets.
     pub source: Source,
@@ -64,37 +64,38 @@ pub struct Start {
 /// A task for a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Task {
-    /// Waits until it sees the other side.
+    /// Waits until the process sees the other side.
     Await,
-    /// Begins to forward. A process that makes packets makes this many per second, or as many as it
-    /// can.
+    /// Begins to forward. A process that makes packets makes this number of packets per second,
+    /// or as many as it can if there is no number.
     Go(Option<f64>),
     /// Makes packets of this size from now on.
     Resize(usize),
     /// Starts or stops counting the cycles of calls at the ring.
     Meter(bool),
-    /// Answers with its counters so far.
+    /// Answers with the process's counters so far.
     Count,
-    /// Makes this many packets per second for a time, with new numbers, waits for them, and answers
-    /// with the counters.
+    /// Makes packets with new numbers at this rate for a time, waits for their arrival, and
+    /// answers with the counters.
     Trial {
         /// Packets per second.
         rate: f64,
         /// The time in seconds.
         seconds: f64,
     },
-    /// Makes no more packets, waits for those in transit, ends, and answers with its counters.
+    /// Makes no more packets, waits for the packets in transit, ends, and answers with its
+    /// counters.
     Halt,
 }
 
 /// An answer of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It has started.
+    /// The process has started.
     Ready,
     /// The task is done.
     Done,
-    /// Its counters.
+    /// The counters of the process.
     Counted(Counted),
     /// The task failed.
     Failed(String),
@@ -105,45 +106,47 @@ pub enum Reply {
 pub struct Counted {
     /// The time of the counters, by the clock that all processes share.
     pub time_ns: u64,
-    /// Packets that it made, numbered from 0.
+    /// Packets that the process made, numbered from 0.
     pub made: u64,
-    /// The packets among these that it could not send at their due time.
+    /// The number of these packets that the process could not send at their due time.
     pub unsent: u64,
     /// Packets from the other side's ring.
     pub rx_packets: u64,
     /// Packets into the other side's ring.
     pub tx_packets: u64,
-    /// Packets that arrived at its end: at the physical side, or dropped on purpose.
+    /// Packets that arrived at the process's end of the flow: at the physical side, or dropped on
+    /// purpose.
     pub returned: u64,
-    /// The packets that it dropped, by `port.reason`.
+    /// The packets that the process dropped, by `port.reason`.
     pub drops: BTreeMap<String, u64>,
-    /// Packets that never arrived, by their numbers.
+    /// Packets that never arrived, according to their numbers.
     pub missing: u64,
-    /// Packets that arrived late, by their numbers.
+    /// Packets that arrived late, according to their numbers.
     pub reordered: u64,
     /// Nanoseconds from a packet's due time to its return, by quantile.
     pub latency_ns: Vec<(f64, f64)>,
     /// For each queue pair, the number of receive calls by their number of packets, from 0.
     pub rx_batches: BTreeMap<u16, Vec<u64>>,
-    /// Cycles of its threads per packet; 0 if no packet came.
+    /// Cycles of the process's threads per packet; 0 if no packet arrived.
     pub cycles_per_packet: f64,
     /// Cycles in rounds that moved packets.
     pub busy_cycles: u64,
-    /// Metered calls at the ring that moved packets: those that received, and those that sent.
+    /// Metered calls at the ring that moved packets: calls that received packets, and calls that
+    /// sent packets.
     pub metered: [Metered; 2],
     /// The features that both sides agreed on, as virtio's bits.
     pub features: u64,
     /// The number of descriptors of a ring.
     pub ring_size: u32,
-    /// The size of its pages.
+    /// The size of the process's pages.
     pub page_bytes: u64,
 }
 
 /// Calls of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metered {
-    /// Their cycles.
+    /// The cycles of the calls.
     pub cycles: u64,
-    /// Their packets.
+    /// The packets of the calls.
     pub packets: u64,
 }

@@ -1,4 +1,4 @@
-//! From the restarts of a run to its records: rates and their ratios, lost packets by stage,
+//! Turns the restarts of a run into its records: rates and their ratios, lost packets by stage,
 //! packets per burst, and the versions and features of both sides.
 
 use std::collections::BTreeMap;
@@ -73,7 +73,8 @@ fn of_guest_refused(run: &Run<'_>, present: &[usize]) -> usize {
     all.filter(|sample| sample.guest_cycles.is_refused).count()
 }
 
-/// The restarts of the subjects with samples, against one of them and its second series.
+/// The rounds of the subjects with samples, with one of these subjects as baseline, whose second
+/// series is the last entrant.
 fn evaluate(run: &Run<'_>, present: &[usize], place: usize, again: usize) -> Evaluation {
     let names: Vec<String> =
         present.iter().map(|&index| run.entrants[index].subject.name().to_owned()).collect();
@@ -82,7 +83,7 @@ fn evaluate(run: &Run<'_>, present: &[usize], place: usize, again: usize) -> Eva
     rounds::evaluate(&run.rounds(&entrants), &names, place, run.bench.seed)
 }
 
-/// haul's copy against libc's, both in haul's switch, so that only the copy differs.
+/// Compares haul's copy with libc's, both in haul's switch, so that only the copy differs.
 fn emit_gain(run: &Run<'_>, remarks: &Remarks, context: &mut Context<'_>) {
     let bench = run.bench;
     let named = |name: &str| bench.subjects.iter().position(|subject| subject.name() == name);
@@ -120,7 +121,7 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
         .with(key::GUEST, bench.guest.name())
         .with(key::LAYOUT, bench.layout.name());
     let is_haul = entrant.subject.switch == Forwarder::Haul;
-    // The other two copy with DPDK's librte_vhost.
+    // The other two switches copy with DPDK's librte_vhost.
     let copy = if is_haul { entrant.subject.copy.as_str() } else { "rte_memcpy" };
     let source = if is_haul { bench.source.name() } else { "net_null" };
     record = record.with(key::COPY, copy.rsplit('/').next().unwrap_or(copy));
@@ -153,8 +154,8 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
     remarks.on(record.with(key::PAGE_BYTES, page_bytes))
 }
 
-/// The record with the versions and features of both sides. These come from one restart, because
-/// they are the same in all restarts.
+/// The record with the versions and features of both sides. Versions and features come from one
+/// restart, because they are the same in all restarts.
 fn with_receipt(mut record: Record, sample: &Sample) -> Record {
     let (switch, guest) = &sample.receipts;
     for (name, value) in [
@@ -181,7 +182,8 @@ fn with_receipt(mut record: Record, sample: &Sample) -> Record {
 
 /// Lost packets by stage and restart, for a flow through both sides.
 fn emit_losses(all: &Record, entrant: &Entrant<'_>, flow: Flow, context: &mut Context<'_>) {
-    // Without a copy, packets return without numbers, so that the missing ones are unknown.
+    // Without a copy, packets return without numbers, so that the numbers of the missing packets
+    // are unknown.
     if flow != Flow::Pvp || is_ceiling(&entrant.subject.copy) {
         return;
     }
@@ -240,7 +242,7 @@ fn emit_cycles(run: &Run<'_>, all: &Record, entrant: &Entrant<'_>, context: &mut
         entrant.samples.iter().map(|sample| sample.switch_cycles.ring).collect()
     };
     emit("cycles_ring", cycles, ring(entrant).into_iter().flatten().collect());
-    // The same ring without a copy, restart by restart.
+    // The difference from the same ring without a copy, restart by restart.
     let is_it = |it: &&Entrant<'_>| it.subject.copy == "none";
     let nothing = run.entrants.iter().find(is_it).filter(|_| !is_it(&entrant));
     if let Some(nothing) = nothing {

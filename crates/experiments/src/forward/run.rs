@@ -1,4 +1,4 @@
-//! The run: restarts of every subject in turn, each with a guest of its own.
+//! The run: restarts of every subject in turn, each with a separate guest.
 
 use std::cell::RefCell;
 use std::fs;
@@ -29,10 +29,12 @@ const WAIT_SHARE_MAX: f64 = 0.015;
 /// The time in which cycles are counted.
 pub(super) const METER: Duration = Duration::from_millis(100);
 
-/// The number of windows per restart until one counts.
+/// The largest number of windows per restart. After the first window that counts, no further
+/// window is measured.
 const TRIES: usize = 3;
 
-/// The number of further windows if no packet came: a thread may have had no processor at all.
+/// The number of further windows if no packet arrived, because a thread may have had no processor
+/// at all.
 const TRIES_OF_NOTHING: usize = 20;
 
 /// The time between two checks of the stop flag.
@@ -68,14 +70,14 @@ pub(super) struct Sample {
 pub(super) struct Run<'a> {
     pub(super) bench: &'a Bench,
     pub(super) cpus: Vec<usize>,
-    /// The subjects, and again those that others are compared with.
+    /// The subjects, and a second time the subjects with which others are compared.
     pub(super) entrants: Vec<Entrant<'a>>,
     /// Guests that wait for their next switch.
     kept: RefCell<Vec<Kept>>,
 }
 
-/// A guest that outlives its switches, which all run one program. Another program may offer other
-/// features than those that the guest has agreed on.
+/// A guest that outlives its switches, which all run one program. Another program may offer
+/// features that differ from those that the guest has agreed on.
 struct Kept {
     switch: &'static str,
     guest: Box<dyn Side>,
@@ -93,7 +95,7 @@ impl<'a> Run<'a> {
     /// The run of all subjects.
     ///
     /// # Errors
-    /// This process may run on one processor only.
+    /// This process may run only on one processor.
     pub(super) fn new(bench: &'a Bench, context: &Context<'_>) -> Result<Self, Error> {
         let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
         if cpus.len() < PROCESSORS {
@@ -111,7 +113,7 @@ impl<'a> Run<'a> {
     /// Restarts every subject in turn until the budget is spent.
     ///
     /// # Errors
-    /// The baseline failed; all subjects have the samples of the rounds before.
+    /// The baseline failed; all subjects have the samples of the earlier rounds.
     pub(super) fn repeat(
         &mut self,
         watch: &mut Watch,
@@ -155,7 +157,7 @@ impl<'a> Run<'a> {
         if context.is_stopped() { Ok(Next::Stopped) } else { Ok(Next::Round) }
     }
 
-    /// Starts both sides, and waits until each sees the other.
+    /// Starts both sides, and waits until each side sees the other.
     pub(super) fn start(&self, subject: &Subject, context: &Context<'_>) -> Result<Sides, Error> {
         let bench = self.bench;
         let (folder, kept) = match self.kept_for(subject) {
@@ -180,7 +182,8 @@ impl<'a> Run<'a> {
         let (of_switch_cpus, of_guest_cpus) = self.cpus.split_at(threads);
         let started = subject.switch.start(Role::Switch, &common, of_switch_cpus, &subject.copy);
         let mut switch = started.map_err(&of_switch)?;
-        // The copy of a guest of haul, between its own ring and itself, is never compared.
+        // If the guest is haul, its copy between its ring and its memory is not one of the
+        // compared copies.
         let start = || bench.guest.start(Role::Guest, &common, &of_guest_cpus[..threads], "haul");
         let mut guest = kept.map_or_else(start, Ok).map_err(&of_guest)?;
         guest.await_link().map_err(&of_guest)?;
@@ -194,8 +197,8 @@ impl<'a> Run<'a> {
         let mut all = self.kept.borrow_mut();
         let place = all.iter().position(|kept| kept.switch == subject.switch.name())?;
         let kept = all.swap_remove(place);
-        // DPDK's switch does not replace a socket that another switch left. There may be no such
-        // socket.
+        // DPDK's switch does not replace a socket that another switch left. The socket may not
+        // exist.
         let _ = fs::remove_file(kept.folder.path().join(SOCKET));
         Some(kept)
     }
@@ -209,7 +212,7 @@ impl<'a> Run<'a> {
     }
 
     /// Ends both sides, the guest first: DPDK's guest is killed by a signal if it writes to a
-    /// switch that has ended. A kernel is kept for the next switch.
+    /// switch that has ended. A guest that is a kernel is kept for the next switch.
     pub(super) fn end(&self, subject: &Subject, sides: Sides) {
         let Sides { switch, guest, folder } = sides;
         if self.bench.keeps_guest() {
@@ -250,7 +253,7 @@ impl<'a> Run<'a> {
         sleep(METER, context);
         sample.switch_cycles = switch.metered().map_err(&of_switch)?;
         sample.guest_cycles = guest.metered().map_err(&of_guest)?;
-        // The side that makes packets ends first, so that none are in transit.
+        // The side that makes packets ends first, so that no packets are in transit.
         if self.bench.flow.is_from_guest() {
             sample.guest = guest.halt().map_err(&of_guest)?;
             sample.switch = switch.halt().map_err(&of_switch)?;
@@ -263,7 +266,7 @@ impl<'a> Run<'a> {
         Ok(sample)
     }
 
-    /// Makes both sides forward. The side that takes packets begins before the side that makes
+    /// Makes both sides forward. The side that receives packets begins before the side that makes
     /// them.
     pub(super) fn begin(&self, sides: &mut Sides, subject: &Subject) -> Result<(), Error> {
         let (of_switch, of_guest) = self.attempts(subject);
@@ -276,10 +279,11 @@ impl<'a> Run<'a> {
         switch.go(None).map_err(of_switch)
     }
 
-    /// Packets per second, and whether a thread waited for its processor meanwhile.
+    /// Returns the packets per second in a window, and whether a thread waited for its processor
+    /// in this window.
     ///
     /// # Errors
-    /// No packet came in any of many windows, so that the switch has no rate.
+    /// No packet arrived in any of many windows, so that the switch has no rate.
     pub(super) fn window(
         &self,
         subject: &Subject,
@@ -312,7 +316,7 @@ impl<'a> Run<'a> {
         let shares = [waits::share(before.0, after.0), waits::share(before.1, after.1)];
         let hit = shares.into_iter().flatten().any(|share| share > WAIT_SHARE_MAX);
         let rate = match flow {
-            // The packets that a guest sends are those that return.
+            // The packets that a guest sends are the returning packets.
             Flow::Pvp if is_of_guest => rates.tx,
             Flow::Pvp | Flow::Dequeue | Flow::Return => rates.returned,
             Flow::Enqueue | Flow::Loopback => rates.rx,
@@ -320,7 +324,7 @@ impl<'a> Run<'a> {
         Ok((rate, hit))
     }
 
-    /// The rounds that all of these entrants took part in.
+    /// The rounds in which all of these entrants took part.
     pub(super) fn rounds(&self, entrants: &[usize]) -> Vec<Round> {
         let of = |index: &usize| &self.entrants[*index].samples;
         let count = entrants.iter().map(|index| of(index).len()).min().unwrap_or(0);

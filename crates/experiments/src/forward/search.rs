@@ -4,23 +4,23 @@
 //! A trial offers a load for a time and returns the share of lost packets. One trial alone is not
 //! reliable. A goal therefore sets the total time of the trials of a load, and the share of that
 //! time in which trials may lose too much. Trials of the goal's full length count in full. Short
-//! trials find bounds quickly. A bad short trial counts against a load only as far as good short
-//! trials do not make up for it, and a load becomes a lower bound only by full trials.
+//! trials find bounds quickly. Good short trials compensate bad short trials; only the excess of
+//! bad ones counts against a load. A load becomes a lower bound only through full trials.
 //!
-//! The search measures at the highest load, and then at the rate that passed there. It widens the
-//! range from there until it has a bound on either side, and then halves the distance on a
-//! logarithmic scale, until the bounds are as close as the goal requires. It begins with short
-//! trials.
+//! The search measures at the highest load, and then at the rate that passed there. From this
+//! rate, the search widens the range until it has a bound on either side. After that, it halves
+//! the distance on a logarithmic scale, until the bounds are as close as the goal requires. The
+//! search begins with short trials.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The goal of a search. The defaults are those of CSIT's NDR.
+/// The goal of a search. The defaults are the values of CSIT's NDR.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
     /// The share of packets that a good trial may lose.
     pub loss_ratio: f64,
-    /// The share of the trials' time in which trials may be bad.
+    /// The share of the trials' total time that bad trials may have.
     pub exceed_ratio: f64,
     /// The time of a short trial.
     pub trial_short: Duration,
@@ -28,7 +28,7 @@ pub struct Goal {
     pub trial: Duration,
     /// The total time of the trials of a load.
     pub sum: Duration,
-    /// The allowed distance between the bounds, relative to the upper one.
+    /// The allowed distance between the bounds, relative to the upper bound.
     pub width: f64,
 }
 
@@ -57,9 +57,9 @@ pub struct Trial {
 /// The result of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Found {
-    /// The highest load that meets the goal; `None` if the lowest load does not.
+    /// The highest load that meets the goal; `None` if the lowest load does not meet the goal.
     pub lower: Option<f64>,
-    /// The lowest load that does not meet the goal; `None` if the highest load meets it.
+    /// The lowest load that does not meet the goal; `None` if the highest load meets the goal.
     pub upper: Option<f64>,
     /// The rate that passes at the lower bound in the worst trial that the goal counts.
     pub throughput: Option<f64>,
@@ -80,7 +80,7 @@ enum Class {
 pub struct Range {
     /// The lowest load.
     pub least: f64,
-    /// The highest.
+    /// The highest load.
     pub most: f64,
 }
 
@@ -88,8 +88,8 @@ pub struct Range {
 /// ever changing results must not delay it further.
 const TRIALS_MAX: usize = 2_000;
 
-/// Searches. `measure` offers a load for a time. If it returns `None`, the search ends with its
-/// current bounds.
+/// Searches. `measure` offers a load for a time. If `measure` returns `None`, the search ends
+/// with its current bounds.
 pub fn search(
     goal: &Goal,
     range: Range,
@@ -97,7 +97,7 @@ pub fn search(
 ) -> Found {
     let mut search = Search { range, loads: BTreeMap::new(), trials: 0, measure };
     let short = Goal { trial: goal.trial_short, sum: goal.trial_short, ..*goal };
-    // The rate that passes in the first trial is where the search for bounds begins.
+    // The rate that passes in the first trial is the start of the search for bounds.
     let Some(first) = search.trial(range.most, goal.trial_short) else { return Found::default() };
     let start = (range.most * (1.0 - first.loss_ratio)).clamp(range.least, range.most);
     let phases = if goal.trial_short < goal.trial {
@@ -125,7 +125,7 @@ struct Search<M> {
 }
 
 impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
-    /// One more trial of this load.
+    /// Makes one more trial of this load.
     fn trial(&mut self, load: f64, time: Duration) -> Option<Trial> {
         if self.trials >= TRIALS_MAX {
             return None;
@@ -136,7 +136,7 @@ impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
         Some(trial)
     }
 
-    /// Trials of this load until its class is known.
+    /// Makes trials of this load until its class is known.
     fn decide(&mut self, goal: &Goal, load: f64) -> Option<Class> {
         loop {
             let trials = self.loads.get(&load.to_bits()).map_or(&[][..], Vec::as_slice);
@@ -147,7 +147,7 @@ impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
         }
     }
 
-    /// Bounds as close as the goal requires, from this load on.
+    /// Finds bounds as close as the goal requires, starting at this load.
     fn bracket(&mut self, goal: &Goal, from: f64) -> Option<(Option<f64>, Option<f64>)> {
         let Range { least, most } = self.range;
         let (mut lower, mut upper) = (None, None);
@@ -197,7 +197,8 @@ fn seconds<'a>(trials: impl Iterator<Item = &'a Trial>) -> f64 {
 }
 
 /// RFC 9971, appendix "Load Classification Code": a load is a lower bound if it meets the goal
-/// whatever the missing trials will show, and an upper bound if it fails whatever they will show.
+/// for all possible results of the missing trials, and an upper bound if it misses the goal for
+/// all of them.
 fn classify(goal: &Goal, trials: &[Trial]) -> Class {
     let is_full = |trial: &&Trial| trial.time >= goal.trial;
     let is_good = |trial: &&Trial| trial.loss_ratio <= goal.loss_ratio;
@@ -220,7 +221,8 @@ fn classify(goal: &Goal, trials: &[Trial]) -> Class {
     }
 }
 
-/// The loss of the worst trial that the goal counts. Worse trials are within the exceed ratio.
+/// The loss of the worst trial that the goal counts. The goal's exceed ratio allows the worse
+/// trials.
 fn worst_counted(goal: &Goal, trials: &[Trial]) -> f64 {
     let mut full: Vec<&Trial> = trials.iter().filter(|trial| trial.time >= goal.trial).collect();
     full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
@@ -246,7 +248,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const RANGE: Range = Range { least: 1e3, most: 30e6 };
 
-    /// A device with this limit, which also loses a few packets in a share of the trials.
+    /// A device that forwards up to this limit, and also loses a few packets in a share of the
+    /// trials.
     fn device(limit: f64, noise: f64) -> impl FnMut(f64, Duration) -> Option<Trial> {
         let mut random = Random::new(7);
         move |load, time| {
@@ -318,7 +321,8 @@ mod tests {
             (vec![bad, bad], Class::Undecided),
             (vec![bad, bad, bad], Class::Upper),
             (vec![bad, bad, good, good], Class::Lower),
-            // Short trials alone do not make a lower bound, and good ones make up for bad ones.
+            // Short trials alone do not prove a lower bound, and good short trials compensate bad
+            // ones.
             (vec![short(good); 9], Class::Undecided),
             (vec![short(bad); 5], Class::Upper),
             ([vec![short(bad); 5], vec![short(good); 5]].concat(), Class::Undecided),

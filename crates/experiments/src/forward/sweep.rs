@@ -1,5 +1,6 @@
-//! Many sizes, one after the other, within each restart. The rate of a flow over the size, byte by
-//! byte, has plateaus at cache lines, which differences between restarts would hide.
+//! Many sizes, one after the other, within each restart. If a flow's rate is measured for each
+//! size in bytes, it has plateaus at cache lines. Differences between restarts would hide these
+//! plateaus.
 
 use std::time::Instant;
 
@@ -17,8 +18,8 @@ use crate::remarks::Remarks;
 /// Rates of one subject: a row for each size, with a rate for each restart.
 type Rates = Vec<Vec<f64>>;
 
-/// Restarts every subject in turn, each with all sizes in a new random order. Then emits a record
-/// for each subject and size.
+/// Restarts every subject in turn, each with all sizes in a new random order. After the last
+/// restart, emits a record for each subject and size.
 pub(super) fn measure(
     run: &mut Run<'_>,
     watch: &mut Watch,
@@ -65,7 +66,7 @@ pub(super) fn measure(
 }
 
 /// One restart of a subject: the rate of each size, and the versions and features of the sides;
-/// `None` if it was stopped.
+/// `None` if the run was stopped.
 #[expect(clippy::type_complexity, reason = "rates with their places, and a receipt")]
 fn one(
     run: &Run<'_>,

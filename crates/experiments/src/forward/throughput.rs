@@ -1,5 +1,5 @@
-//! The highest loads that meet a goal, and the latency at parts of them. haul must make the
-//! packets, because its generator keeps a rate.
+//! The highest loads that meet a goal, and the latency at fractions of these loads. haul must
+//! make the packets, because its generator makes them at a constant rate.
 
 use std::time::Duration;
 
@@ -23,10 +23,11 @@ const LEAST: f64 = 1e4;
 const LEAST_OF_KERNEL: f64 = 1e2;
 
 /// The highest searched load, relative to the rate of packets that were sent as fast as possible:
-/// an offered load costs the generator less than one that the receiver cannot keep up with.
+/// a load that the receiver can process costs the generator less than a load that is too high for
+/// the receiver.
 const MOST_OVER_PEAK: f64 = 3.0;
 
-/// Loads at which latency is measured, in percent of the highest.
+/// Loads at which latency is measured, in percent of the highest load that meets the goal.
 const LOADS_PERCENT: [u32; 3] = [10, 50, 90];
 
 /// The beginning of the metric's name for that load.
@@ -35,8 +36,8 @@ const RATE: &str = "rate_";
 /// The results of searches: for each entrant a row for each goal, with the result of each search.
 type Searched = Vec<Vec<Vec<Found>>>;
 
-/// Searches for each goal with each subject whose load haul can set: once, or several times in
-/// turn, together with the second baseline, so that each ratio has an interval.
+/// Searches for each goal with each subject whose load haul can set: once, or alternating several
+/// times, together with the second baseline, so that each ratio has an interval.
 pub(super) fn measure(
     run: &Run<'_>,
     watch: &Watch,
@@ -83,7 +84,7 @@ pub(super) fn measure(
 }
 
 /// Whether haul can set the load of this subject and count the missing packets: haul makes the
-/// packets, and each is copied with its number.
+/// packets, and copies each packet with its number.
 fn can_search(run: &Run<'_>, index: usize) -> bool {
     let subject = &run.bench.subjects[index];
     let is_haul = subject.switch == Forwarder::Haul;
@@ -94,7 +95,7 @@ fn can_search(run: &Run<'_>, index: usize) -> bool {
     }
 }
 
-/// Searches for all goals with one restart of a subject. If requested, it also measures latency
+/// Searches for all goals with one restart of a subject. If requested, also measures latency
 /// below the first goal's load.
 fn one(
     run: &Run<'_>,

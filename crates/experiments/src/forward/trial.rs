@@ -11,17 +11,18 @@ use super::protocol::Counted;
 /// The time between two checks for packets or for a side.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The time after a trial in which late packets are still made.
+/// The time after a trial in which generators still make late packets.
 const LATE: Duration = Duration::from_millis(10);
 
 /// The allowed excess of the time in which a trial's packets are made, relative to the trial's
-/// time: as much as the bounds of a search may be apart. A longer time is another load.
+/// time: as much as the bounds of a search may be apart. If the packets are made in a longer
+/// time, the load is a different one.
 const LONGER_MAX: f64 = 0.005;
 
 /// The reported quantiles of latency.
 pub(super) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
-/// The packets that generators made and received, as seen from outside their workers.
+/// The packets that generators made and received, for code outside the generators' workers.
 pub(super) struct Made(pub(super) Vec<(Pace, Watch)>);
 
 impl Made {
@@ -33,7 +34,7 @@ impl Made {
         self.0.iter().map(|(pace, _)| pace.took_ns()).max().unwrap_or(0)
     }
 
-    /// The packets that all of them received.
+    /// The packets that all generators received.
     pub(super) fn findings(&self) -> Findings {
         let each = self.0.iter().map(|(_, watch)| watch.findings());
         let sum = each.reduce(|mut sum, more| {
@@ -44,7 +45,7 @@ impl Made {
     }
 }
 
-/// A trial, as seen from outside its workers.
+/// A trial, for code outside its workers.
 pub(super) struct Trial {
     packets: u64,
     time: Duration,
@@ -52,8 +53,8 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// A trial of this many packets per second, in equal parts of this traffic, and the ports that
-    /// make them.
+    /// Creates a trial of this many packets per second, and one port for each part of the
+    /// traffic. Each port makes an equal share of the packets.
     pub(super) fn new(
         rate: f64,
         seconds: f64,
@@ -73,8 +74,8 @@ impl Trial {
         Ok((Self { packets, time, made: Made(made) }, generators))
     }
 
-    /// Waits from its start until all packets have arrived, or none has arrived for this time.
-    /// Returns the number of packets.
+    /// Waits, from the start of the trial, until all packets have arrived, or no packet has
+    /// arrived for this time. Returns the number of packets.
     pub(super) fn await_end(&self, quiet: Duration) -> u64 {
         // If this thread polled, it would take a processor from one of the sides.
         sleep(self.time);
@@ -97,8 +98,8 @@ impl Trial {
         self.made.findings().sum().unique
     }
 
-    /// The counters, if this many packets arrived. Packets that were not made in time count as
-    /// lost.
+    /// The counters of the trial if this many packets arrived. Packets that were not made in time
+    /// count as lost.
     pub(super) fn counted(&self, came: u64) -> Counted {
         let elapsed = Duration::from_nanos(self.made.took_ns());
         let unsent = unsent(self.packets, self.made.count(), elapsed, self.time);
@@ -116,8 +117,8 @@ impl Trial {
     }
 }
 
-/// The number of packets that were not made within a trial's time, if this many were made in the
-/// time that it took.
+/// The number of packets that were not made within a trial's time, if `made` packets were made in
+/// the `elapsed` time.
 fn unsent(packets: u64, made: u64, elapsed: Duration, time: Duration) -> u64 {
     let longer = elapsed.as_secs_f64() / time.as_secs_f64();
     let in_time = if longer > 1.0 + LONGER_MAX { made as f64 / longer } else { made as f64 };
@@ -131,10 +132,12 @@ mod tests {
     #[test]
     fn packets_not_made_in_time_count_as_lost() {
         let ms = Duration::from_millis;
-        // A third of the rate: until all packets were made, and until the time was over.
+        // The generator reaches a third of the rate: first it makes all packets late, and then it
+        // makes two thirds of them.
         assert_eq!(unsent(900, 900, ms(60), ms(20)), 600);
         assert_eq!(unsent(900, 600, ms(40), ms(20)), 600);
-        // In time, or late by less than the bounds of a search are apart.
+        // All packets are made in time, or are late by less than the distance between the bounds
+        // of a search.
         assert_eq!(unsent(900, 900, ms(19), ms(20)), 0);
         assert_eq!(unsent(900, 900, ms(1004), ms(1000)), 0);
         assert_eq!(unsent(900, 0, ms(0), ms(20)), 900);

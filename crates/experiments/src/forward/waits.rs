@@ -1,13 +1,13 @@
-//! Whether a polling thread had its processor for itself.
+//! Checks whether a polling thread was the only one on its processor.
 
 use std::fs;
 
-/// The names of the threads that forward: those of several releases of DPDK, haul's, and Open
-/// vSwitch's.
+/// The names of the threads that forward: the names in several releases of DPDK, in haul, and in
+/// Open vSwitch.
 const NAMES: [&str; 3] = ["worker", "haul-forward", "pmd-c"];
 
-/// Nanoseconds for which the forwarding threads of a process have run, and have waited for their
-/// processor although they could have run; `None` if the kernel does not report them.
+/// Nanoseconds for which the forwarding threads of a process have run, and those for which they
+/// were ready to run but waited for their processor; `None` if the kernel does not report them.
 pub(super) fn of(process: u32) -> Option<(u64, u64)> {
     let folder = fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let mut sum = None;

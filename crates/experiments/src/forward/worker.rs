@@ -1,6 +1,6 @@
-//! A thread in which haul forwards. On one side it has a gate, which packets come from or go to,
-//! and on the other side, it has queue pairs between switch and guest. A side has one thread for
-//! each queue pair, or fewer threads with several queue pairs each. Threads share nothing.
+//! A thread in which haul forwards. At one end it has a gate, which packets come from or go to.
+//! At the other end, it has queue pairs between switch and guest. A side has one thread for each
+//! queue pair, or fewer threads with several queue pairs each. Threads share nothing.
 
 use std::time::{Duration, Instant};
 
@@ -10,22 +10,22 @@ use super::gate::{Gate, Mailbox};
 use super::meter::{Meter, MeteredPort};
 use super::trial::POLL_INTERVAL;
 
-/// The longest time until a side sees the other, or its own thread answers.
+/// The longest time until a side sees the other side, or until the side's thread answers.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The name of the thread.
 const NAME: &str = "haul-forward";
 
-/// The number of buffers per thread: four times a ring in each direction, as with DPDK's peers.
-/// If a thread has several queue pairs, the buffers that these hold are added.
+/// The number of buffers per thread: four times the size of a ring in each direction, as for
+/// DPDK's peers. If a thread has several queue pairs, the buffers in their rings are added.
 const PACKETS: usize = 16_384;
 const PACKETS_OF_QUEUE: usize = 4096;
 
-/// The number of flows per queue if there are several queues. The flows' hash distributes the
-/// packets.
+/// The number of flows per queue if there are several queues. The hash of a packet's flow decides
+/// its queue.
 const FLOWS_OF_QUEUE: usize = 64;
 
-/// The distance from the first flow of a thread to that of the next.
+/// The distance from the first flow of a thread to the first flow of the next thread.
 const FLOWS_OF_THREAD: usize = 4096;
 
 /// The queue pairs of each thread.
@@ -39,13 +39,13 @@ pub(super) fn distributed<T>(queues: Vec<T>, threads: usize) -> Vec<Vec<T>> {
 
 /// A running thread.
 pub(super) struct Worker {
-    /// The first flow of its packets, and the number of flows.
+    /// The first flow of the thread's packets, and the number of flows.
     flow_first: usize,
     flows: usize,
     mailbox: Mailbox,
     meter: Meter,
     running: Option<Running>,
-    /// The packets that its generator made and received.
+    /// The packets that the worker's generator made and received.
     pub(super) generator: Option<(Pace, Watch)>,
     pub(super) is_huge: bool,
 }
@@ -87,7 +87,7 @@ impl Worker {
         self.running().map(Running::snapshot)
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the thread has ended without a request.
     pub(super) fn is_over(&self) -> bool {
         self.running.as_ref().is_none_or(Running::is_over)
     }
@@ -96,19 +96,19 @@ impl Worker {
         &self.meter
     }
 
-    /// Whether all of its queue pairs have a link.
+    /// Whether all queue pairs of the thread have a link.
     pub(super) fn is_linked(&self) -> Result<bool, String> {
         let links = self.snapshot()?.links;
         Ok(!links.is_empty() && links.iter().all(|link| *link == Link::Up))
     }
 
-    /// The traffic of its generator, in flows of its own.
+    /// The traffic of the thread's generator, in separate flows.
     pub(super) fn traffic(&self, size_bytes: usize, rate: Option<f64>) -> Traffic {
         let (flows, flow_first) = (self.flows as u32, self.flow_first as u32);
         Traffic { sizes: Sizes::Fixed(size_bytes), rate, flows, flow_first, ..Traffic::default() }
     }
 
-    /// Replaces the port of the gate soon.
+    /// Gives the gate a new port, with which it soon replaces its current one.
     pub(super) fn post(&self, port: Box<dyn Port>) {
         self.mailbox.post(port);
     }
@@ -125,12 +125,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Asks it to stop, and does not wait for it.
+    /// Asks the thread to stop, and does not wait for it.
     pub(super) fn stop_soon(&self) {
         self.running.iter().for_each(Running::stop_soon);
     }
 
-    /// Stops it, and returns its counters.
+    /// Stops the thread, and returns its counters.
     pub(super) fn stop(&mut self) -> Result<Snapshot, String> {
         let running = self.running.take().ok_or("it has ended")?;
         running.stop().map_err(|error| error.to_string())

@@ -1,4 +1,4 @@
-//! The run: every heap in turn, each in a process of its own, and the baseline twice.
+//! The run: every heap in turn, each in a separate process, and the baseline twice.
 
 use std::time::{Duration, Instant};
 
@@ -21,39 +21,42 @@ use crate::experiment::{Experiment, on_threads};
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
-/// The time of a test beyond its rounds, per heap. For growth, this is the time per 1000 blocks
-/// of a round, three times, each in a new process. For another test, it is the time of one
-/// process.
+/// The time of a test in addition to its rounds, per heap. For growth, this is the time of three
+/// repetitions, each in a new process, per 1000 blocks of a round. For any other test, it is the
+/// time of one process.
 const GROWING_HEAP: Duration = Duration::from_millis(400);
 const HEAP: Duration = Duration::from_millis(70);
 
-/// The time of a repeated sample: long compared with the conversation with a driver, short compared
-/// with the whole.
+/// The time of a repeated sample: long compared with the conversation with a driver, and short
+/// compared with the whole test.
 const SAMPLE: Duration = Duration::from_millis(1);
 
-/// `SAMPLE` if threads share CPUs: many time slices of a scheduler (some ms each) for each of them.
+/// `SAMPLE` if threads share CPUs: many time slices of a scheduler (some ms each) for each
+/// thread.
 const SAMPLE_CROWDED: Duration = Duration::from_millis(60);
 
 /// Samples for the estimate of a heap's cost, at each length.
 const CALIBRATIONS: usize = 3;
 
-/// A heap that is slower than the fastest repeats less often, until its sample takes this many
-/// times as long.
+/// A slower heap repeats the operation as often as the fastest heap, but fewer times if its
+/// sample would take more than this many times as long.
 const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
 
-/// The smallest number of repetitions per test whatever the budget, and the largest number.
+/// The smallest number of repetitions per test, independent of the budget, and the largest
+/// number.
 const REPETITIONS_MIN: usize = 5;
 const REPETITIONS_MIN_FRESH: usize = 3;
 const REPETITIONS_MAX: usize = 1000;
 
 /// The largest ratio of the memory of ByteDance's growth test to its payload. DPDK uses 2.05
-/// times the payload, and one heap may still hold memory while the next is touched.
+/// times the payload, and one heap may still hold memory while the pages of the next heap are
+/// touched.
 const FRESH_MEMORY_FACTOR: usize = 3;
 
 /// The bytes in which a driver notes a block's address, its size and a time.
 const LIST_BYTES: usize = 24;
 
-/// The largest block, in bytes: no machine has memory for two.
+/// The largest block, in bytes: no machine has memory for two such blocks.
 const BLOCK_BYTES_MAX: usize = 1 << 40;
 
 /// One test of several heaps.
@@ -61,25 +64,25 @@ const BLOCK_BYTES_MAX: usize = 1 << 40;
 pub struct Bench {
     /// The test.
     pub test: Test,
-    /// Its extent.
+    /// The extent of the test.
     pub extent: Extent,
-    /// The number of threads that perform it at the same time, each on blocks of its own.
+    /// The number of threads that perform the test at the same time, each on separate blocks.
     pub threads: usize,
     /// Whether other processes can share haul's heap.
     pub shared: bool,
-    /// Whether heaps may use huge pages of the kernel's pool.
+    /// Whether heaps may use huge pages from the kernel's pool.
     pub pool: bool,
-    /// The bytes that a thread of haul's heap keeps ready ahead of need; 0: none.
+    /// The bytes that a thread of haul's heap keeps ready for future allocations; 0: none.
     pub grow_ahead_bytes: usize,
     /// The bytes of haul's heap that have memory before the first allocation; 0: none.
     pub ready_bytes: usize,
     /// The measured heaps. The first is the baseline.
     pub heaps: Vec<Found>,
-    /// The command that starts their drivers.
+    /// The command that starts the heaps' drivers.
     pub driver: Program,
     /// The longest time of the test.
     pub budget: Duration,
-    /// The seed of orders, sizes and lifetimes.
+    /// The seed of the order of heaps, and of sizes and lifetimes.
     pub seed: u64,
 }
 
@@ -91,13 +94,13 @@ pub(super) struct Entrant<'a> {
     pub(super) iterations: u64,
     pub(super) version: String,
     pub(super) pages: Option<String>,
-    /// The reason why it is out of the run.
+    /// The reason for which the heap was removed from the run.
     pub(super) failure: Option<Error>,
-    /// The results of its tasks, by repetition.
+    /// The results of the heap's tasks, by repetition.
     pub(super) given: Vec<Vec<Figures>>,
 }
 
-/// The heaps in the order that comparisons need: `libc` first, if it is one of them.
+/// The heaps in the order that comparisons need: `libc` first, if it is one of the heaps.
 #[must_use]
 pub fn baseline_first(mut heaps: Vec<Found>) -> Vec<Found> {
     heaps.sort_by_key(|found| found.peer != Peer::Libc);
@@ -168,19 +171,19 @@ impl Experiment for Bench {
         Ok(())
     }
 
-    /// Emits a record for each heap and figure. A heap that fails has no records and is reported to
-    /// the context as a warning; the others go on. If the baseline fails, all heaps have the
-    /// repetitions before it.
+    /// Emits a record for each heap and figure. A heap that fails has no records and is reported
+    /// to the context as a warning; the other heaps continue. If the baseline fails, all heaps
+    /// have the earlier repetitions.
     ///
     /// # Errors
-    /// haul's own heap or the baseline fails; the records of the others are emitted first. It is
-    /// also an error if the test needs more memory than is available.
+    /// haul's own heap or the baseline fails; the records of the other heaps are emitted first.
+    /// It is also an error if the test needs more memory than is available.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         let starts = self.check(context)?;
         let mut entrants: Vec<Entrant<'_>> =
             self.heaps.iter().map(|found| Entrant::new(found, &starts)).collect();
-        // The baseline again, to compare it with itself. Like the others, it has a process of its
-        // own.
+        // The baseline again, to compare it with itself. Like the other heaps, it has a separate
+        // process.
         entrants.push(Entrant::new(&self.heaps[0], &starts));
         let mut watch = Watch::start(Sys::new());
         self.calibrate(&mut entrants, context)?;
@@ -247,8 +250,8 @@ impl Bench {
         }
         let sample = if self.is_crowded(entrants) { SAMPLE_CROWDED } else { SAMPLE };
         let share = self.threads.div_ceil(entrants[0].start.cpus.len().max(1));
-        // The time that one thread spends. If threads share CPUs, each gets its part of the
-        // sample.
+        // The intended time that one thread spends in a sample. If threads share CPUs, they share
+        // the time of the sample.
         let target_ns = sample.as_nanos() as f64 / share as f64;
         let mut costs_ns = Vec::new();
         for entrant in entrants.iter_mut() {
@@ -311,10 +314,10 @@ impl Bench {
         (done, ended)
     }
 
-    /// One repetition of the test with every heap, in a new random order. If a heap serves all
-    /// repetitions, the heaps alternate task by task. If each repetition begins with a fresh heap,
-    /// the tasks of one heap follow each other, as in a program: other heaps in between would empty
-    /// the caches, and put seconds between the first round and the last.
+    /// Makes one repetition of the test with every heap, in a new random order. If a heap serves
+    /// all repetitions, the heaps alternate task by task. If each repetition begins with a fresh
+    /// heap, the tasks of one heap follow each other, as in a program: tasks of other heaps
+    /// between them would empty the caches, and put seconds between the first round and the last.
     fn repetition(
         &self,
         number: u64,
@@ -340,7 +343,7 @@ impl Bench {
         Ok(Next::Round)
     }
 
-    /// One task of a repetition with one heap, unless the heap is out of the run.
+    /// One task of a repetition with one heap, unless the heap was removed from the run.
     fn task(
         &self,
         number: u64,
@@ -360,7 +363,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Leaves a heap that failed out of the run. Without the baseline, nothing can be compared.
+    /// Removes a heap that failed from the run. Without the baseline, nothing can be compared.
     fn or_leave_out<T>(
         &self,
         entrant: &mut Entrant<'_>,
@@ -392,7 +395,7 @@ impl<'a> Entrant<'a> {
         }
     }
 
-    /// Makes its driver perform a task. If no driver runs, it starts one first.
+    /// Makes the heap's driver perform a task. If no driver runs, it starts one first.
     fn perform(&mut self, driver: &Program, task: &Task) -> Result<Figures, Error> {
         let running = match &mut self.running {
             Some(running) => running,

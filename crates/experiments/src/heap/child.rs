@@ -29,7 +29,7 @@ pub(super) struct Figures {
 }
 
 impl Running {
-    /// Starts a driver for this heap, and the heap in it.
+    /// Starts a driver for this heap, which starts the heap.
     ///
     /// # Errors
     /// [`Error::Driver`]: the process or the heap did not start.
@@ -52,7 +52,7 @@ impl Running {
         }
     }
 
-    /// Makes it perform a task.
+    /// Makes the driver perform a task.
     ///
     /// # Errors
     /// [`Error::Driver`]: the task failed, or the process ended or hangs.
@@ -102,7 +102,7 @@ impl Running {
         talk().map_err(|reason: String| self.error(attempt, reason))
     }
 
-    /// Ends it, and adds its output to the reason.
+    /// Ends the driver, and adds its output to the reason.
     fn error(&mut self, attempt: &str, reason: impl Into<String>) -> Error {
         self.child.end();
         let reason = self.printed.with_output(reason.into());

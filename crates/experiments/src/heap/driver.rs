@@ -1,9 +1,9 @@
-//! The child process that drives one heap. It starts the requested heap, performs one task after
-//! the other on all its threads, and ends when its run closes the conversation.
+//! The child process that drives one heap. The process starts the requested heap, performs one
+//! task after the other on all its threads, and ends when its run closes the conversation.
 //!
-//! `malloc` belongs to a process, so libc's and preloaded ones can only be compared in separate
-//! processes. The conversation uses standard input, a socket, so that the output of a library
-//! cannot get into it.
+//! `malloc` belongs to a process, so libc's `malloc` and preloaded ones can only be compared in
+//! separate processes. The conversation uses standard input, a socket, so that the output of a
+//! library cannot be mixed into the conversation.
 
 use std::io;
 
@@ -21,7 +21,7 @@ use crate::error::Error;
 /// Serves one conversation on standard input, a Unix socket, until the other side closes it.
 ///
 /// # Errors
-/// Standard input is not a socket, or it ends within a line.
+/// Standard input is not a socket, or it ends in the middle of a line.
 pub fn serve() -> Result<(), Error> {
     drive::serve(converse)
 }
@@ -101,8 +101,8 @@ fn own_ns(found: &[Found]) -> Vec<f64> {
     (0..things).map(|thing| mean(thing) / found.len() as f64).collect()
 }
 
-/// Nanoseconds per operation of one thread, from the start of all threads to the end of the last.
-/// It shows the speed of all of them together, however they share their CPUs.
+/// Nanoseconds per operation of one thread, from the start of all threads to the end of the last
+/// thread. This figure shows the speed of all threads together, however they share their CPUs.
 fn joint_ns(found: &[Found]) -> f64 {
     let samples = || found.iter().flat_map(|found| &found.samples);
     let start = samples().map(|sample| sample.start).min().unwrap_or(0);
@@ -111,7 +111,7 @@ fn joint_ns(found: &[Found]) -> f64 {
     Clock::get().ns_between(start, end) / operations as f64
 }
 
-/// The mean over threads of figures that need no division.
+/// The means over the threads of the figures that are not divided by the number of operations.
 fn mean_values(found: &[Found]) -> Vec<f64> {
     let figures = found.first().map_or(0, |found| found.values.len());
     let mean = |figure: usize| found.iter().map(|found| found.values[figure]).sum::<f64>();

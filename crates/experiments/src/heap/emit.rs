@@ -1,4 +1,4 @@
-//! From a run to its records.
+//! Turns the results of a run into records.
 
 use haul_measure::rounds::{Round, evaluate};
 use haul_model::Record;

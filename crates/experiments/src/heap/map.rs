@@ -49,8 +49,8 @@ struct Picture {
     classes: BTreeMap<u64, Share>,
 }
 
-/// Emits the current contents of a heap: a record for each page, each class, each tag, and for the
-/// whole. No thread of the heap waits for it.
+/// Emits the current contents of a heap: a record for each page, each class and each tag, and a
+/// record for the whole heap. No thread that uses the heap waits for this.
 fn measure_map(heap: &Heap, about: &About, context: &mut Context<'_>) {
     let picture = Picture::of(heap);
     let emit = |context: &mut Context<'_>, by: &str, metric: &str, bytes: u64, more: More| {
@@ -148,7 +148,7 @@ impl Picture {
         }
     }
 
-    /// The heap's bytes by their state. They add up to `ready`.
+    /// The heap's bytes by their state. The bytes of all states add up to `ready`.
     fn whole(&self, asked: Option<u64>) -> Vec<(&'static str, u64)> {
         let sum = |of: fn(&Share) -> u64| self.classes.values().map(of).sum::<u64>();
         let (live, cached) = (sum(|share| share.live), sum(|share| share.cached));
@@ -236,7 +236,7 @@ pub fn map_trace(
     Ok(())
 }
 
-/// The number of a trace's operations up to a time, in nanoseconds since its recording began.
+/// The number of a trace's operations up to a time, in nanoseconds since the recording began.
 #[must_use]
 pub fn operations_until(trace: &Trace, until_ns: u64) -> usize {
     trace.history.operations.partition_point(|operation| operation.time_ns <= until_ns)
@@ -249,7 +249,7 @@ fn replayed(trace: &Trace, end: usize) -> Result<(Heap, u64), Error> {
     let mut blocks: Vec<Option<(NonNull<u8>, u64)>> = vec![None; trace.history.blocks as usize];
     for (done, operation) in trace.history.operations[..end].iter().enumerate() {
         let place = &mut blocks[operation.block as usize];
-        // The first tag stands for blocks without a tag, whatever its name.
+        // The first tag stands for blocks without a tag, independent of its name.
         let tag = if operation.tag == 0 { Tag::NONE } else { tags[usize::from(operation.tag)] };
         step(&heap, operation, tag, place).map_err(|reason| Error::NoBlock {
             size: Bytes(operation.size),
@@ -262,8 +262,8 @@ fn replayed(trace: &Trace, end: usize) -> Result<(Heap, u64), Error> {
     Ok((heap, asked))
 }
 
-/// A reallocation is an allocation and a free. A map shows where blocks are and not how they got
-/// there, and memory that was never written must not be read.
+/// Performs a reallocation as an allocation and a free: a map shows only where blocks are, and
+/// the contents of blocks that were never written must not be copied.
 fn step(
     heap: &Heap,
     operation: &Operation,
@@ -280,8 +280,8 @@ fn step(
         }
     };
     if let Some((old, _)) = std::mem::replace(place, new) {
-        // SAFETY: this heap allocated the block. Its only reference was this one, which is
-        // overwritten.
+        // SAFETY: this heap allocated the block. The only reference to the block was the one in
+        // `place`, which is overwritten.
         let freed = unsafe { heap.free(old) };
         debug_assert!(freed.is_ok(), "{freed:?}");
     }

@@ -1,20 +1,20 @@
-//! The heap compared with its peers: every heap in a process of its own, all interleaved in one
+//! The heap compared with its peers: every heap in a separate process, all interleaved in one
 //! run.
 //!
 //! From the bottom up:
 //!
-//! - [`peers`]: the heaps, and where they are found;
+//! - [`peers`]: the heaps, and the locations of their libraries;
 //! - [`protocol`]: the messages between a run and its drivers;
 //! - `allocator`: a heap as a driver calls it;
 //! - `script`: the steps of a replay, as a file between a run and its drivers;
 //! - `work`: the tasks of a driver's threads;
 //! - [`driver`]: the child process that drives one heap;
-//! - `child`: that process as its run uses it;
+//! - `child`: the child process, as its run uses it;
 //! - [`mod@test`]: the tests, their tasks and their figures;
 //! - [`mod@bench`]: the run;
-//! - `emit`: from a run to its records;
+//! - `emit`: turns the results of a run into records;
 //! - [`trace`]: a recorded history of allocations, read from its file;
-//! - [`replay`]: that history on every heap;
+//! - [`replay`]: a recorded history on every heap;
 //! - [`map`]: the contents of a heap.
 
 mod allocator;

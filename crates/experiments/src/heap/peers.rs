@@ -1,4 +1,4 @@
-//! The compared heaps, and where they are found on this machine.
+//! The compared heaps, and the locations of their libraries on this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// The folders of shared libraries, after those that name the machine's architecture.
+/// The folders of shared libraries that are searched after the folders that name the machine's
+/// architecture.
 const FOLDERS: [&str; 5] = ["/usr/lib", "/lib", "/usr/lib64", "/lib64", "/usr/local/lib"];
 
 /// A heap that is measured.
@@ -34,7 +35,7 @@ pub enum Peer {
 pub struct Found {
     /// The heap.
     pub peer: Peer,
-    /// Its shared library; `None` for the malloc that every process has.
+    /// The peer's shared library; `None` for the malloc that every process has.
     pub library: Option<PathBuf>,
 }
 
@@ -43,7 +44,7 @@ impl Peer {
     pub const ALL: [Self; 5] =
         [Self::Dpdk, Self::Mimalloc, Self::Jemalloc, Self::Tcmalloc, Self::Libc];
 
-    /// Its name in commands and records.
+    /// The heap's name in commands and records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,7 +68,7 @@ impl Peer {
         }
     }
 
-    /// Finds its library in the usual folders. It reads folders and loads nothing.
+    /// Finds the heap's library in the usual folders, and does not load it.
     ///
     /// # Errors
     /// [`Error::PeerMissing`], with the package to install.
@@ -98,15 +99,15 @@ impl FromStr for Peer {
     }
 }
 
-/// Debian's folders for this architecture, then those for all architectures.
+/// Debian's folders for this architecture, and after them the folders for all architectures.
 fn folders() -> Vec<PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let own = ["/usr/lib", "/lib"].map(|folder| Path::new(folder).join(&triplet));
     own.into_iter().chain(FOLDERS.map(PathBuf::from)).collect()
 }
 
-/// The library of this name with the highest version in its file name. A name without a version is
-/// for compilers and may be missing, so that it does not count.
+/// The library of this name with the highest version in its file name. A file name without a
+/// version is for compilers and may be missing, so it is ignored.
 fn newest(folder: &Path, library: &str) -> Option<PathBuf> {
     let prefix = format!("{library}.");
     let entries = fs::read_dir(folder).ok()?.flatten();

@@ -1,5 +1,5 @@
 //! A recorded history on every heap: the time of its operations and the memory of the heap, over
-//! its course.
+//! the course of the history.
 
 use std::time::{Duration, Instant};
 
@@ -25,28 +25,29 @@ use crate::experiment::Experiment;
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
-/// Points of the course: as many as fit into a figure.
+/// Points of the course: as many points as fit into a figure.
 const POINTS: usize = 50;
 
-/// The smallest number of repetitions whatever the budget, and the largest number. Each
-/// repetition has a process of its own, so that it begins with an empty heap.
+/// The smallest number of repetitions, independent of the budget, and the largest number. Each
+/// repetition has a separate process, so that it begins with an empty heap.
 const REPETITIONS_MIN: usize = 3;
 const REPETITIONS_MAX: usize = 200;
 
-/// The largest number of threads of a replay. Further recorded threads are assigned to these in
-/// turn.
+/// The largest number of threads of a replay. If the recording has more threads, they are
+/// distributed over these threads.
 pub const THREADS_MAX: usize = 64;
 
 /// The largest ratio of a heap's memory to the requested bytes: DPDK gets three times the
 /// requested bytes.
 const MEMORY_FACTOR: u64 = 3;
 
-/// The least memory that a heap is built for, in bytes.
+/// The least memory for which a heap is built, in bytes.
 const MEMORY_LEAST: u64 = 64 << 20;
 
-/// The number of bytes by which the live blocks may exceed the growth of a process. This is memory
-/// that the heap had free and resident before the first operation, although it was asked to return
-/// it: some 100 KiB of glibc, and the rest of the first huge pages of other heaps.
+/// The number of bytes by which the live blocks may exceed the growth of a process. Live blocks
+/// may use memory that was free but resident before the first operation, although the heap was
+/// asked to return it: some 100 KiB of glibc, and the rest of the first huge pages of other
+/// heaps.
 const FREE_BEFORE_BYTES: u64 = 512 << 10;
 const FREE_BEFORE_BYTES_HUGE: u64 = 2 * HUGE_PAGE_BYTES as u64;
 
@@ -57,25 +58,26 @@ const MIB: f64 = 1_048_576.0;
 pub struct Replay {
     /// The replayed trace.
     pub trace: Trace,
-    /// Whether one thread performs all operations in order, instead of as many as were recorded.
+    /// Whether one thread performs all operations in order, instead of as many threads as were
+    /// recorded.
     pub is_merged: bool,
     /// The measured heaps. The first is the baseline.
     pub heaps: Vec<Found>,
-    /// The command that starts their drivers.
+    /// The command that starts the heaps' drivers.
     pub driver: Program,
     /// The longest time of the replay.
     pub budget: Duration,
-    /// The seed of the orders.
+    /// The seed of the order of heaps.
     pub seed: u64,
-    /// The command that repeats it.
+    /// The command that repeats this replay.
     pub rerun: String,
 }
 
-/// The points of the course.
+/// The points of the history at which figures are emitted.
 struct Points {
     /// The ends of the points, in operations.
     ends: Vec<usize>,
-    /// The requested bytes that are live at each end.
+    /// The requested bytes that are live at the end of each point.
     live: Vec<u64>,
 }
 
@@ -95,21 +97,21 @@ struct Course {
     time_ns: Vec<f64>,
     /// Operations of each point.
     operations: Vec<usize>,
-    /// Resident MiB beyond those before the first operation, at each point's end.
+    /// The growth of the resident MiB since the first operation, at each point's end.
     footprint_mib: Vec<f64>,
     hit: bool,
 }
 
 impl Points {
-    /// Evenly distributed over the history, except for one point at the largest number of live
-    /// bytes.
+    /// Distributes the points evenly over the history, except for one point at the largest number
+    /// of live bytes.
     fn of(history: &History) -> Self {
         let live: Vec<u64> = live_bytes(history).collect();
         let points = POINTS.min(live.len());
         let mut ends: Vec<usize> = (1..=points).map(|point| live.len() * point / points).collect();
         let most = live.iter().copied().max().unwrap_or(0);
         let peak = live.iter().position(|bytes| *bytes == most).map_or(live.len(), |at| at + 1);
-        // The last point stays, because the course goes on to the end.
+        // The last point stays, because the figures cover the history up to its end.
         let before = ends.len().saturating_sub(1);
         let nearest = (0..before).min_by_key(|index| ends[*index].abs_diff(peak));
         if let Some(nearest) = nearest.filter(|_| !ends.contains(&peak)) {
@@ -143,14 +145,14 @@ impl Experiment for Replay {
         Ok(check_available(wanted, &Sys::new())?)
     }
 
-    /// For each heap, emits a record of its time, one of its largest footprint, and both at each
-    /// point of the course. Also emits the requested bytes of the trace itself. A heap that fails
-    /// is left out and reported to the context as a warning. If the baseline fails, all heaps
-    /// have the repetitions before it.
+    /// For each heap, emits a record of its time and a record of its largest footprint, and both
+    /// at each point of the history. Also emits the requested bytes of the trace itself. A heap
+    /// that fails is left out and reported to the context as a warning. If the baseline fails,
+    /// all heaps have the repetitions before it.
     ///
     /// # Errors
-    /// haul's own heap or the baseline fails; the records of the others are emitted first. It is
-    /// also an error if there is not enough memory.
+    /// haul's own heap or the baseline fails; the records of the other heaps are emitted first.
+    /// It is also an error if there is not enough memory.
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         self.check_memory()?;
         let start = self.start(context);
@@ -220,7 +222,8 @@ impl Replay {
         }
     }
 
-    /// Every point with every heap, in a new random order. Each heap has a process of its own.
+    /// Replays every point with every heap, in a new random order. Each heap has a separate
+    /// process.
     fn repetition(
         &self,
         (start, script, points): (&Start, &Script, &Points),
@@ -261,7 +264,7 @@ impl Replay {
         Ok(Next::Round)
     }
 
-    /// Leaves a heap that failed out of the run. Without the baseline, nothing can be compared.
+    /// Removes a heap that failed from the run. Without the baseline, nothing can be compared.
     fn or_leave_out<T>(
         &self,
         entrant: &mut Entrant<'_>,
@@ -310,7 +313,7 @@ impl Replay {
         }
     }
 
-    /// Emits the whole course in two figures, compared with the baseline.
+    /// Emits two figures for the whole history, compared with the baseline.
     fn emit_whole(
         &self,
         subjects: &[&Entrant<'_>],
@@ -344,7 +347,8 @@ impl Replay {
         }
     }
 
-    /// Emits the bytes that the recorded program had requested, which no heap can go below.
+    /// Emits the bytes that the recorded program had requested, which is the least footprint that
+    /// a heap can have.
     fn emit_asked_for(&self, start: &Start, points: &Points, context: &mut Context<'_>) {
         for (&end, &live) in points.ends.iter().zip(&points.live) {
             let record = self.record(start, "asked for", "footprint", "MiB");
@@ -379,7 +383,8 @@ impl<'a> Entrant<'a> {
         Self { found, version: String::new(), pages: None, failure: None, courses: Vec::new() }
     }
 
-    /// Starts a process for one repetition. Returns its resident bytes after it has read the steps.
+    /// Starts a process for one repetition. Returns the resident bytes of the process after it
+    /// has read the steps.
     fn begin(
         &mut self,
         driver: &Program,
@@ -398,8 +403,8 @@ impl<'a> Entrant<'a> {
     /// Adds a point of this many operations, with this many live bytes at its end.
     ///
     /// # Errors
-    /// Fewer bytes are resident than live, although every page of the live blocks was written to,
-    /// so that the resident bytes are not the footprint.
+    /// The resident bytes are fewer than the live bytes, although every page of the live blocks
+    /// was written to. The resident bytes are therefore not the footprint.
     fn add(
         &mut self,
         figures: &Figures,
@@ -428,8 +433,8 @@ impl<'a> Entrant<'a> {
         let course = self.courses.last_mut().expect("pushed for each repetition");
         course.time_ns.push(time_ns);
         course.operations.push(operations);
-        // The live bytes are resident. If the process has grown by less, some of them are on pages
-        // that the heap had before.
+        // The live bytes are resident. If the process has grown by less, some of the live bytes
+        // are on pages that the heap had before.
         course.footprint_mib.push(grown.max(live) / MIB);
         course.hit |= figures.hit;
         Ok(())

@@ -1,5 +1,5 @@
-//! The steps of a replay, as a file between a run and its drivers: the run resolves the trace once,
-//! so that this work does not disturb a driver's heap.
+//! The steps of a replay, as a file between a run and its drivers: the run translates the trace
+//! into steps once, so that this work does not disturb a driver's heap.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -31,7 +31,7 @@ pub(super) struct Step {
     pub(super) kind: Kind,
 }
 
-/// A file of steps, in a folder that is removed when this is dropped.
+/// A file of steps, in a folder that is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Script {
     path: PathBuf,
@@ -42,7 +42,7 @@ impl Script {
     /// Writes the steps of a history into a new file that only this user can read.
     ///
     /// # Errors
-    /// There is no space for it: 24 bytes per operation.
+    /// There is no space for the file: 24 bytes per operation.
     pub(super) fn write(history: &History) -> Result<Self, Error> {
         let failed = |path: PathBuf| {
             |reason: io::Error| Error::TraceFile {
@@ -112,7 +112,7 @@ impl Reader {
     /// The next step.
     ///
     /// # Errors
-    /// It cannot be read, or is not valid.
+    /// The file cannot be read, or is not valid.
     pub(super) fn next(&mut self) -> io::Result<Step> {
         let mut bytes = [0; STEP_BYTES];
         self.input.read_exact(&mut bytes)?;

@@ -12,18 +12,19 @@ use crate::error::Error;
 pub enum Test {
     /// Of ByteDance's rte_malloc test: rounds of allocations without a free.
     Growth,
-    /// Like [`Growth`](Self::Growth), but with blocks of the size and of twice the size in turn,
+    /// Like [`Growth`](Self::Growth), but blocks of the size and of twice the size alternate,
     /// each with its own alignment.
     Mixed,
     /// Rounds of allocations, each freed before the next.
     Regrow,
     /// Of ByteDance's rte_malloc test, "bulk": allocates many blocks, fills them, and frees them.
     Bulk,
-    /// Of ByteDance's rte_malloc test, "no-bulk": one block at a time, with a pause.
+    /// Of ByteDance's rte_malloc test, "no-bulk": allocates and frees one block at a time, with a
+    /// pause.
     NoBulk,
-    /// Of ByteDance's rte_malloc test, "realloc": a block is doubled twice.
+    /// Of ByteDance's rte_malloc test, "realloc": doubles a block twice.
     Realloc,
-    /// A block and its free, repeated.
+    /// Repeatedly allocates a block and frees it.
     Pairs,
     /// Blocks of random sizes and lifetimes.
     Lifetimes,
@@ -51,15 +52,15 @@ pub struct Extent {
 pub(super) struct Figure {
     pub(super) metric: &'static str,
     pub(super) unit: &'static str,
-    /// Its round, from 1; `None` for a figure of all rounds.
+    /// The round of the figure, from 1; `None` for a figure of all rounds.
     pub(super) round: Option<usize>,
 }
 
 /// The pause between two allocations in ByteDance's rte_malloc test, in ns.
 pub const SEED_DELAY_NS: u64 = 5000;
 
-/// The bytes that haul's heap keeps ready ahead of need in [`Test::Latency`]: 10 ms at a rate of 4
-/// KiB per 5 us, in pages of 2 MiB.
+/// The bytes that haul's heap keeps ready for future allocations in [`Test::Latency`]: 10 ms at a
+/// rate of 4 KiB per 5 us, in pages of 2 MiB.
 const GROW_AHEAD_BYTES: usize = 8 << 20;
 
 /// The number of tasks in a round of [`Test::Regrow`].
@@ -80,13 +81,13 @@ impl Test {
         Self::Latency,
     ];
 
-    /// Its name in commands.
+    /// The test's name in commands.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.experiment().trim_start_matches(name::HEAP)
     }
 
-    /// Its name in records.
+    /// The test's name in records.
     #[must_use]
     pub fn experiment(self) -> &'static str {
         match self {
@@ -103,9 +104,9 @@ impl Test {
         }
     }
 
-    /// The default rounds and blocks: those of ByteDance's rte_malloc test, if that test has
-    /// them. Random lifetimes have as many live blocks as fit into 64 MiB if each has 16 KiB, at
-    /// most.
+    /// The default rounds and blocks: the values of ByteDance's rte_malloc test, if that test has
+    /// such values. Random lifetimes have at most as many live blocks as fit into 64 MiB if each
+    /// has 16 KiB.
     #[must_use]
     pub fn extent(self, shape: Shape) -> Extent {
         let (rounds, count) = match self {
@@ -131,7 +132,7 @@ impl Test {
         Ok(threads)
     }
 
-    /// The default number of bytes that haul's heap keeps ready ahead of need.
+    /// The default number of bytes that haul's heap keeps ready for future allocations.
     #[must_use]
     pub fn grow_ahead_bytes(self) -> usize {
         if self == Self::Latency { GROW_AHEAD_BYTES } else { 0 }
@@ -142,7 +143,7 @@ impl Test {
         matches!(self, Self::Growth | Self::Mixed | Self::Regrow | Self::Latency)
     }
 
-    /// The operation that is repeated until it takes long enough to be timed.
+    /// The operation that the test repeats until it has lasted long enough to be timed.
     pub(super) fn repeated(self, extent: &Extent) -> Option<Repeated> {
         match self {
             Self::Pairs => Some(Repeated::Pairs),
@@ -172,8 +173,8 @@ impl Test {
         extent.shape.size.max(extent.shape.align).saturating_mul(factor)
     }
 
-    /// The tasks of a driver in one repetition, one after the other. `iterations` are those of
-    /// [`Task::Repeat`].
+    /// The tasks of a driver in one repetition, one after the other. `iterations` is the number
+    /// of operations of [`Task::Repeat`].
     pub(super) fn tasks(self, extent: &Extent, iterations: u64, seed: u64) -> Vec<Task> {
         let Extent { shape, rounds, count, delay_ns } = *extent;
         let grow = |shapes: &[Shape]| Task::Grow { count, shapes: shapes.to_vec() };
@@ -232,8 +233,8 @@ impl Test {
     }
 
     /// The figures of a repetition from the results of its tasks. Threads that share CPUs
-    /// (`crowded`) are timed together: each thread's own time would leave out the time in which the
-    /// others ran.
+    /// (`crowded`) are timed together: each thread's own time would leave out the time in which
+    /// the other threads ran.
     pub(super) fn figures_of(self, given: &[Vec<f64>], threads: usize, crowded: bool) -> Vec<f64> {
         let repeated = || if crowded { given[0][1] } else { given[0][0] };
         match self {
@@ -273,7 +274,7 @@ impl FromStr for Test {
     }
 }
 
-/// The ratio of the last round's time to the first's.
+/// The time of the last round divided by the time of the first.
 fn growth(times: &[f64]) -> f64 {
     match (times.first(), times.last()) {
         (Some(first), Some(last)) => last / first,
@@ -324,9 +325,11 @@ mod tests {
     fn growth_and_footprint_are_ratios() {
         let given = vec![vec![10.0], vec![20.0], vec![40.0], vec![500.0, 400.0]];
         assert_eq!(Test::Growth.figures_of(&given, 1, false), [10.0, 20.0, 40.0, 4.0, 1.25]);
-        // Four threads, each with a pair in 8 ns: half a pair per nanosecond, all together.
+        // Four threads, each of which performs a pair in 8 ns. All together perform half a pair
+        // per nanosecond.
         assert_eq!(Test::Pairs.figures_of(&[vec![8.0, 9.0]], 4, false), [8.0, 500.0, 8.0]);
-        // The same rate, where the four threads alternate: each runs for some 2 ns of the 8.
+        // The same rate if the four threads alternate: each thread runs for about 2 ns of the 8
+        // ns.
         assert_eq!(Test::Pairs.figures_of(&[vec![2.0, 8.0]], 4, true), [8.0, 500.0, 2.0]);
         let round = |allocating: f64, left: f64| {
             [vec![allocating], vec![800.0, 400.0], vec![allocating / 2.0], vec![left]]

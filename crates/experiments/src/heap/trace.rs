@@ -11,7 +11,7 @@ use crate::error::Error;
 /// The default limit of a trace's operations: they take about 5 GB while they are read.
 pub const OPERATIONS_MAX: usize = 1 << 26;
 
-/// The heaps of a program that are replayed.
+/// The heaps of a recorded program whose operations are replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
     /// Both heaps.
@@ -26,11 +26,11 @@ pub enum Part {
 /// A trace that has been read.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// The path of its file.
+    /// The path of the trace's file.
     pub path: PathBuf,
-    /// Its header.
+    /// The header of the trace.
     pub header: Header,
-    /// Its operations.
+    /// The operations of the trace.
     pub history: History,
 }
 
@@ -38,7 +38,7 @@ impl Trace {
     /// Reads a file of at most `limit` operations. Memory: about 80 B per operation.
     ///
     /// # Errors
-    /// It cannot be read, is not a trace, is too long, or has no operation of this part.
+    /// The file cannot be read, is not a trace, is too long, or has no operation of this part.
     pub fn read(path: &Path, limit: usize, part: Part) -> Result<Self, Error> {
         let bad_file = |reason: io::Error| Error::TraceFile {
             attempt: "read",
@@ -47,7 +47,7 @@ impl Trace {
             remedy: "name a file that libhaul_record.so wrote",
         };
         let bad_trace = |reason: TraceError| Error::Trace { path: path.into(), reason };
-        // A read from a pipe would wait, and a device may never end.
+        // Only regular files are read: a read from a pipe would wait, and a device may never end.
         let status = std::fs::metadata(path).map_err(bad_file)?;
         if !status.is_file() {
             return Err(bad_file(io::Error::other("it is not a regular file")));
@@ -59,7 +59,7 @@ impl Trace {
         let rest = u64::from(header.header_bytes) - HEADER_BYTES as u64;
         io::copy(&mut (&mut file).take(rest), &mut io::sink()).map_err(bad_file)?;
         let mut builder = Builder::new(limit);
-        // A header may contain a wrong size of its blocks, but the file's length is right.
+        // A header may contain a wrong size of its blocks, so the file's length limits the size.
         let room = u64::from(header.block_bytes).min(status.len()) as usize;
         let mut block = vec![0; room];
         loop {

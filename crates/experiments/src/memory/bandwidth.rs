@@ -1,8 +1,8 @@
 //! The limit of every copy: the bytes per second that 1..N threads read, write or copy.
 //!
-//! Each thread walks buffers of its own that are larger than the caches. Writing and copying use
-//! libc and every kernel of haul: those that use registers, and those that bypass the caches. The
-//! limit is the best of them, and each has a record of its own.
+//! Each thread walks separate buffers that are larger than the caches. Writing and copying use
+//! libc and every kernel of haul: the kernels that use registers, and the kernels that bypass the
+//! caches. The limit is the best of these, and each has a separate record.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::error::Error;
 use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
 
-/// The time of an operation beyond its rounds, per byte of all buffers: seven rounds of every
-/// kernel that copies, and seven rounds of other operations.
+/// The time of an operation in addition to its rounds, per byte of all buffers: seven rounds of
+/// every kernel that copies, and seven rounds of other operations.
 const COPYING_NS_PER_BYTE: f64 = 3.5;
 const WALKING_NS_PER_BYTE: f64 = 1.0;
 
-/// The smallest number of rounds per operation, whatever the budget.
+/// The smallest number of rounds per operation, independent of the budget.
 const ROUNDS_MIN: usize = 7;
 
 /// The operation on memory.
@@ -35,15 +35,15 @@ pub enum Operation {
     Read,
     /// Stores to all of a buffer.
     Write,
-    /// Copies one buffer to another. Its bytes count once.
+    /// Copies one buffer to another. Each copied byte counts once.
     Copy,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Copy];
 
-    /// Its name in records.
+    /// The operation's name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -64,11 +64,12 @@ impl Operation {
 pub struct Bandwidth {
     /// The operation.
     pub operation: Operation,
-    /// The number of threads that perform it at the same time.
+    /// The number of threads that perform the operation at the same time.
     pub threads: usize,
-    /// The size of each thread's buffer. It must be larger than the caches to measure memory.
+    /// The size of each thread's buffer. The buffer must be larger than the caches, so that
+    /// memory is measured.
     pub size_bytes: usize,
-    /// The longest time of the rounds; at least seven rounds are run.
+    /// The longest time of the rounds; at least seven rounds run in any case.
     pub budget: Duration,
 }
 
@@ -84,18 +85,19 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Enough to find the limit of a copy.
+    /// A time that is enough to find the limit of a copy.
     pub const QUICK: Self =
         Self { budget: Duration::from_millis(250), caches: 2, bytes_max: 256 << 20 };
 
-    /// Enough for a published figure.
+    /// A time that is enough for a published figure.
     pub const FULL: Self =
         Self { budget: Duration::from_millis(700), caches: 4, bytes_max: 512 << 20 };
 }
 
 impl Bandwidth {
-    /// A bandwidth with buffers of some last-level caches for each thread, or of a quarter of the
-    /// memory for all threads if that is less.
+    /// A bandwidth for which each thread's buffers have the size of several last-level caches. If
+    /// all these buffers would be larger than a quarter of the memory, they share a quarter of
+    /// the memory.
     #[must_use]
     pub fn new(
         operation: Operation,
@@ -112,7 +114,7 @@ impl Bandwidth {
         Self { operation, threads, size_bytes, budget: extent.budget }
     }
 
-    /// The bandwidth that limits a function with this number of threads.
+    /// The bandwidth that limits this function on this number of threads.
     #[must_use]
     pub fn limit(
         function: Function,
@@ -145,8 +147,8 @@ impl Experiment for Bandwidth {
     }
 
     fn overhead(&self, _: &Caches) -> Duration {
-        // A machine with more processors has more channels to its memory: about one for four of
-        // them.
+        // A machine with more processors has more channels to its memory: about one channel for
+        // four processors.
         let bytes = self.size_bytes * self.threads / (self.threads / 4).clamp(1, 8);
         SMALL
             + match self.operation {
@@ -250,7 +252,7 @@ mod x86_64 {
         super::fold(words)
     }
 
-    /// `fold_avx2` for use as a plain function pointer. It must only be used if AVX2 is
+    /// `fold_avx2` as a plain function pointer. The pointer may be used only if AVX2 is
     /// available.
     pub(super) fn fold_avx2_checked(words: &[u64]) -> u64 {
         // SAFETY: `reads` uses this function only after Isa::Avx2.is_available().
@@ -276,8 +278,8 @@ impl Subject for Stream<'_> {
             match self.walk {
                 Walk::Read(read) => {
                     // SAFETY: the region is mapped, touched, aligned to a huge page, and holds
-                    // `bytes` bytes, a multiple of 4096. Nothing writes to it while reading is
-                    // measured.
+                    // `bytes` bytes, a multiple of 4096. No thread writes to the region while
+                    // reading is measured.
                     let words =
                         unsafe { std::slice::from_raw_parts(source.cast::<u64>(), self.bytes / 8) };
                     std::hint::black_box(read(words));

@@ -1,7 +1,7 @@
 //! The cost of a page fault: memory is mapped, touched once per page, and unmapped.
 //!
-//! The cost of an operation is the fault, the kernel's zeroing if the page is written, and its
-//! share of mapping and unmapping.
+//! The cost of an operation consists of the fault, the time in which the kernel zeroes a written
+//! page, and the page's share of mapping and unmapping.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub enum Touch {
 }
 
 impl Touch {
-    /// Its name in the record parameter `mode`.
+    /// The access's name in the record parameter `mode`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,12 +72,12 @@ impl Experiment for Fault {
         Ok(check_available(MAPPED_MAX_BYTES as u64, &Sys::new())?)
     }
 
-    /// Emits a record for base pages and then one for huge pages, with the cost of one page of its
-    /// kind. The two are not compared with each other: 512 base pages are as large as one huge page
-    /// (of 2 MiB).
+    /// Emits a record for base pages and then a record for huge pages, each with the cost of one
+    /// page of its kind. The two records are not compared with each other: 512 base pages are as
+    /// large as one huge page (of 2 MiB).
     ///
     /// # Errors
-    /// There is no memory for it; see [`haul_measure::Error`].
+    /// There is no memory to map; see [`haul_measure::Error`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         self.check_memory()?;
         let base = Toucher { pages: Pages::Base, page_bytes: sys::page_bytes(), touch: self.touch };
@@ -124,11 +124,12 @@ impl Toucher {
         }
     }
 
-    /// A note if the kernel did not give pages of this kind, according to the number of faults.
+    /// A note if the number of faults shows that the kernel did not provide pages of this kind.
     fn note(&self, outcome: &Outcome) -> Option<String> {
         let account = outcome.subjects.first()?.account;
         let per_page = account.faults_minor as f64 / account.operations.max(1) as f64;
-        // A lead-in and the mapping itself fault as well: up to twice the faults are normal.
+        // A lead-in and the mapping itself cause faults as well, so that up to twice the number
+        // of faults is normal.
         (self.pages == Pages::Huge && per_page > 2.0).then(|| {
             format!("the kernel gave base pages ({per_page:.0} faults for 2 MiB): allow transparent huge pages")
         })

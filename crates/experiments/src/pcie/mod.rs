@@ -2,10 +2,10 @@
 //!
 //! From the bottom up:
 //!
-//! - [`source`]: the counters of a machine, behind one trait;
+//! - [`source`]: the counters of a machine, through one trait;
 //! - [`probe`]: the burst probe in a DPDK program, through its telemetry;
 //! - [`profile`]: the NIC, driver, mode and link of a port;
-//! - [`watch`]: all of these, one interval at a time;
+//! - [`watch`]: bursts, estimate and counters of a running program, one interval at a time;
 //! - [`records`]: from intervals to records;
 //! - [`sweep`]: one core that forwards a modelled NIC's packets, at one rate after the other.
 

@@ -1,5 +1,6 @@
-//! The NIC, driver, mode and link of a port, as the program and `/sys` report them unless the user
-//! names others. For an unknown value, the nearest rule is used, and a note says so.
+//! The NIC, driver, mode and link of a port, as the program and `/sys` report them, unless the
+//! user names other values. If a value is unknown, the estimate uses the most similar rule, and a
+//! note says so.
 
 use haul_machine::sys::PcieDevice;
 use haul_model::pcie::{Link, Mode, NICS, Nic, PcieError, Settings, Thresholds, Version};
@@ -19,9 +20,9 @@ pub struct Overrides {
     pub options: Vec<String>,
     /// The link.
     pub link: Option<String>,
-    /// Its maximum payload size.
+    /// The device's maximum payload size.
     pub mps: Option<u32>,
-    /// Its maximum read request size.
+    /// The device's maximum read request size.
     pub mrrs: Option<u32>,
     /// The receive free threshold.
     pub rx_free: Option<u32>,
@@ -36,18 +37,18 @@ pub struct Profile {
     pub nic: Nic,
     /// The driver's release.
     pub version: Version,
-    /// Its burst mode.
+    /// The burst mode of the NIC.
     pub mode: Mode,
-    /// Its thresholds.
+    /// The thresholds of the NIC.
     pub thresholds: Thresholds,
     /// The link.
     pub link: Link,
 }
 
-/// The link if it is not known: that of most cards of 25 and 40 Gb/s.
+/// The assumed link if the real one is not known: the link of most cards of 25 and 40 Gb/s.
 const LINK: &str = "gen3x8";
 
-/// DPDK's names of the drivers that haul has rules for, with the name of the NIC.
+/// DPDK's names of the drivers for which haul has rules, with the name of the NIC.
 const DRIVERS: [(&str, &str); 15] = [
     ("net_ixgbe", "ixgbe"),
     ("net_ixgbe_vf", "ixgbe"),
@@ -66,7 +67,7 @@ const DRIVERS: [(&str, &str); 15] = [
     ("net_bnxt", "bnxt"),
 ];
 
-/// Beginnings of the names of drivers whose packets do not cross a link of their own.
+/// Beginnings of the names of drivers whose ports have no PCIe link to a NIC.
 const SOFTWARE: [&str; 16] = [
     "net_null",
     "net_ring",
@@ -118,8 +119,8 @@ pub fn of_port(
     Ok((Some(Profile { nic, version, mode, thresholds, link }), notes))
 }
 
-/// The device of a port. DPDK names a port of a PCI device by its address, and ports that share a
-/// device by the address with a suffix.
+/// The device of a port. DPDK names a port of a PCI device by its address, and names ports that
+/// share a device by the address with a suffix.
 #[must_use]
 pub fn device_of<'a>(port: &Port, devices: &'a [PcieDevice]) -> Option<&'a PcieDevice> {
     devices.iter().find(|device| {
@@ -129,8 +130,8 @@ pub fn device_of<'a>(port: &Port, devices: &'a [PcieDevice]) -> Option<&'a PcieD
     })
 }
 
-/// The named values, or else those of the NIC that the port models. If the user names another NIC,
-/// none of the latter apply.
+/// The values that the user names, completed by the values of the NIC that the port models. If
+/// the user names another NIC, the values of the modelled NIC do not apply.
 fn with_modelled(overrides: &Overrides, port: &Port, notes: &mut Vec<String>) -> Overrides {
     let said = |name: &str| port.modelled.get(name).map(String::as_str);
     let Some(nic) = said("nic") else { return overrides.clone() };
@@ -215,7 +216,7 @@ fn version_of(text: &str, overrides: &Overrides, notes: &mut Vec<String>) -> Ver
     }
 }
 
-/// The mode by the driver's name of its receive function.
+/// The mode that follows from the driver's name for its receive function.
 fn mode_of(nic: &Nic, said: &str, notes: &mut Vec<String>) -> Mode {
     let words = [("Vector", Mode::Vector), ("Bulk", Mode::Bulk), ("Scalar", Mode::Scalar)];
     let is_in = |word: &str| said.to_ascii_lowercase().contains(&word.to_ascii_lowercase());
@@ -267,8 +268,8 @@ fn link_of(
     let settings =
         Settings { mps: mps.unwrap_or(usual.mps), mrrs: mrrs.unwrap_or(usual.mrrs), ..usual };
     match Link::new(&text, settings) {
-        // A generation that haul does not model, which the device reports and the user did not
-        // name.
+        // The device reports a generation that haul does not model, and the user did not name a
+        // link.
         Err(error) if overrides.link.is_none() => {
             notes.push(format!("{error}: haul assumes {LINK}; name another with --link"));
             Link::new(LINK, settings)

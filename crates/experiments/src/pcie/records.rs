@@ -1,4 +1,4 @@
-//! From watched intervals to records.
+//! Turns watched intervals into records.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::watch::{Interval, PortInterval};
 pub struct Recorder {
     seconds: f64,
     queues: BTreeMap<Queue, Series>,
-    /// By port, source and quantity.
+    /// The rates by port, source and quantity.
     counted: BTreeMap<(u16, &'static str, String), Counted>,
     /// By port and sum.
     modelled: BTreeMap<(u16, &'static str), Modelled>,
@@ -24,7 +24,7 @@ pub struct Recorder {
     ports: BTreeMap<u16, Port>,
 }
 
-/// A queue's bursts, and its packets a second in each interval.
+/// A queue's bursts, and its packets per second in each interval.
 #[derive(Debug, Default)]
 struct Series {
     bursts: Bursts,
@@ -35,7 +35,7 @@ struct Series {
 struct Counted {
     unit: &'static str,
     rates: Vec<f64>,
-    /// Intervals in which the rate was not known.
+    /// The number of intervals in which the rate was not known.
     gaps: u64,
 }
 
@@ -54,7 +54,7 @@ impl Recorder {
             self.add_port(port, interval.seconds);
             let notes = self.notes.entry(port.number).or_default();
             for note in &port.notes {
-                // A sentence that differs only in a number is the same for a reader.
+                // Two notes that differ only in a number say the same to a reader.
                 let is_known = |known: &String| words(known) == words(note);
                 if !notes.iter().any(is_known) {
                     notes.push(note.clone());
@@ -117,7 +117,7 @@ impl Recorder {
         self.seconds
     }
 
-    /// Everything as records of a program of this version; `rerun` is the command.
+    /// All results as records of a program of this version; `rerun` is the command.
     #[must_use]
     pub fn records(&self, version: &str, rerun: &str) -> Vec<Record> {
         let program = version.replace(' ', "-").to_lowercase();

@@ -16,9 +16,9 @@ use super::source::ethdev::{Ethdev, Program};
 use super::source::{Meter, Quantity, Rate, Tree, nic, of_device, perf, suspicion};
 use crate::error::Error;
 
-/// The program, and the sources to watch it with.
+/// The watched program, and the sources with which haul watches it.
 pub struct Settings<'a> {
-    /// The program that is asked.
+    /// The program to which haul sends commands.
     pub program: Program,
     /// The version that the program reports.
     pub version: &'a str,
@@ -32,8 +32,8 @@ pub struct Settings<'a> {
     pub overrides: Overrides,
 }
 
-/// A watched program. Dropping it detaches the probe, unless another program had attached it
-/// before.
+/// A watched program. Dropping this value detaches the probe, unless another program had attached
+/// it before.
 pub struct Watch<'a> {
     settings: Settings<'a>,
     begun: Instant,
@@ -54,7 +54,7 @@ struct Known {
 /// An interval.
 #[derive(Clone, Debug)]
 pub struct Interval {
-    /// Its length.
+    /// The length of the interval.
     pub seconds: f64,
     /// Each port that exists.
     pub ports: Vec<PortInterval>,
@@ -63,9 +63,9 @@ pub struct Interval {
 /// A port in an interval.
 #[derive(Clone, Debug)]
 pub struct PortInterval {
-    /// Its number.
+    /// The number of the port.
     pub number: u16,
-    /// Its properties.
+    /// The properties of the port.
     pub port: Port,
     /// The properties that an estimate uses.
     pub profile: Option<Profile>,
@@ -73,7 +73,7 @@ pub struct PortInterval {
     pub queues: Vec<(Queue, Bursts)>,
     /// Rates of each source, by its name.
     pub rates: Vec<(&'static str, Rate)>,
-    /// The terms of the estimate; empty without a profile or without packets.
+    /// The terms of the estimate; empty if the port has no profile or no packets.
     pub terms: Vec<Transaction>,
     /// Notes for the reader.
     pub notes: Vec<String>,
@@ -106,7 +106,7 @@ impl<'a> Watch<'a> {
     pub fn begin(settings: Settings<'a>) -> Result<Self, Error> {
         let is_ours = match probe::queues(&settings.program) {
             Ok(queues) => queues.is_empty(),
-            // The attempt to attach the probe reports that the program does not have it.
+            // The attempt to attach reports that the program does not have the probe.
             Err(Error::Telemetry(telemetry::Error::Refused { .. })) => false,
             Err(error) => return Err(error),
         };
@@ -123,13 +123,13 @@ impl<'a> Watch<'a> {
         Ok(watch)
     }
 
-    /// The interval since the last call.
+    /// Returns the interval since the last call.
     ///
     /// # Errors
     /// The program does not answer any more, or a named value cannot exist for a new port.
     pub fn interval(&mut self) -> Result<Interval, Error> {
-        // Ports come and go: the probe is attached to a new port now, and counts from the next
-        // interval on.
+        // Ports may appear at any time. The probe is attached to a new port now, and counts from
+        // the next interval on.
         if !self.last.is_empty() {
             probe::attach(&self.settings.program)?;
         }
@@ -215,7 +215,7 @@ impl<'a> Watch<'a> {
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        // A program that has ended needs no detaching.
+        // The probe cannot be detached from a program that has ended, and need not be.
         let _ = self.let_go();
     }
 }
@@ -274,7 +274,7 @@ fn terms_of(
             continue;
         }
         let counted = interval.rate("ethdev", count).filter(|rate| *rate > 0.0);
-        // Packets that the driver did not take have not crossed the link.
+        // Packets that the driver did not accept have not crossed the link.
         let rate = match traffic {
             Traffic::Tx => counted.map(|sent| sent.min(bursts.packets() as f64 / seconds)),
             _ => None,

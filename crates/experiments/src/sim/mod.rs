@@ -1,5 +1,5 @@
 //! The simulated server: the paper's tables and figures, sweeps over its settings, and runs of
-//! other programs. Figures are modelled; the simulator's speed is measured.
+//! other programs. Figures are modelled; only the simulator's speed is measured.
 //!
 //! From the bottom up:
 //!

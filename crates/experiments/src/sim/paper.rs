@@ -6,7 +6,7 @@
 pub enum Mode {
     /// By the processor.
     Base,
-    /// By an engine, synchronously, no load bypass.
+    /// By an engine, synchronously, without load bypass.
     SyncNlb,
     /// Like [`SyncNlb`](Self::SyncNlb), but with load bypass.
     SyncWlb,
@@ -23,13 +23,13 @@ pub struct Row {
     pub mode: Mode,
     /// Whether the processor issues in order.
     pub in_order: bool,
-    /// Overall.
+    /// The overall reduction.
     pub overall: f64,
     /// The part due to faster copies.
     pub faster_copies: f64,
     /// The part due to overlap with computation.
     pub overlap: f64,
-    /// The reason why the figures are not reliable, if they are not.
+    /// The reason why the figures are not reliable; `None` if they are reliable.
     pub disputed: Option<&'static str>,
 }
 
@@ -98,8 +98,8 @@ pub const TABLE_2: [Row; 18] = [
     row(1400, Mode::Async, false, [43.9, 32.0, 11.9], None),
 ];
 
-/// The share of copying in BASE's in-order time, in percent, by payload. The paper's in-order
-/// rows without bypass imply it (`T = C + aP` fits them within 0.1 point).
+/// The share of copying in BASE's in-order time, in percent, by payload. These shares follow from
+/// the paper's in-order rows without bypass (`T = C + aP` fits them within 0.1 point).
 pub const COPY_SHARES: [(u64, f64); 3] = [(512, 58.0), (1024, 74.0), (1400, 79.0)];
 
 /// The text's figures for Figure 8 (1024 B, out of order): reduction of execution time, in percent

@@ -1,12 +1,12 @@
-//! Independent items on several threads. The result of an item does not depend on the number of
-//! threads.
+//! Processes independent items on several threads. The result of an item does not depend on the
+//! number of threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 /// Processes every item, `threads` at once, in their order. Passes each result to `done` on the
-/// calling thread as soon as it is complete. No item begins after `stop` was set or `done` has
-/// returned false.
+/// calling thread as soon as the result is complete. No item begins after `stop` was set or
+/// `done` has returned false.
 pub fn each<I: Sync, R: Send>(
     items: &[I],
     threads: usize,
@@ -41,7 +41,7 @@ pub fn each<I: Sync, R: Send>(
     });
 }
 
-/// The number of threads: the requested one, or that of the processors.
+/// The number of threads: the requested number, or the number of processors.
 #[must_use]
 pub fn threads(asked: Option<usize>) -> usize {
     let available = || std::thread::available_parallelism().map_or(1, usize::from);

@@ -21,8 +21,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The workload of this name, or else the file at this path. A path such as `./receive`
-    /// stands for a file with the name of a workload.
+    /// The workload of this name, or else the file at this path. A path such as `./receive` names
+    /// a file that has the same name as a workload.
     ///
     /// # Errors
     /// The file cannot be read, or is not a regular file of at most 1 GiB.
@@ -43,7 +43,7 @@ impl Program {
         Ok(Self { place: path.into(), bytes: bytes.into() })
     }
 
-    /// Its name or its path.
+    /// The program's name or path.
     #[must_use]
     pub fn place(&self) -> &Path {
         &self.place
@@ -52,13 +52,13 @@ impl Program {
     /// The image that the simulated machine loads.
     ///
     /// # Errors
-    /// It is not a program for the simulated machine.
+    /// The file is not a program for the simulated machine.
     pub fn image(&self) -> Result<Image, Error> {
         Image::from_elf(&self.bytes)
             .map_err(|error| Error::Program { path: self.place.clone(), reason: error.to_string() })
     }
 
-    /// A digest of its bytes, by which a record or a plan identifies the program.
+    /// A digest of the program's bytes, by which a record or a plan identifies the program.
     #[must_use]
     pub fn digest(&self) -> String {
         format!("{:016x}", task::digest(&self.bytes))
@@ -68,7 +68,7 @@ impl Program {
 /// A text file of at most `bytes_max` bytes, or the reason why it cannot be read.
 ///
 /// # Errors
-/// It cannot be read, is not a regular file, is longer, or is not UTF-8.
+/// The file cannot be read, is not a regular file, is longer, or is not UTF-8.
 pub fn text(path: &Path, bytes_max: u64) -> Result<String, String> {
     let bytes =
         haul_machine::file::read_limited(path, bytes_max).map_err(|error| error.to_string())?;

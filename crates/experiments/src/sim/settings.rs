@@ -6,12 +6,12 @@ use haul_sim::{Configuration, MemorySystem};
 
 use crate::error::Error;
 
-/// One setting in a user's notation.
+/// One setting in the user's notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The path of the setting: `memory.dram.channels`.
     pub name: String,
-    /// Its value as text.
+    /// The value of the setting as text.
     pub value: String,
 }
 
@@ -29,11 +29,12 @@ impl FromStr for Setting {
     }
 }
 
-/// A configuration from a TOML text. Omitted settings are those of the paper's machine.
+/// Reads a configuration from a TOML text. Omitted settings have the values of the paper's
+/// machine.
 ///
 /// # Errors
-/// It is not TOML, names a setting or a policy that does not exist, or describes an impossible
-/// machine.
+/// The text is not TOML, names a setting or a policy that does not exist, or describes an
+/// impossible machine.
 pub fn parse(name: &str, text: &str) -> Result<Configuration, Error> {
     let failed = |reason: String| Error::SimSetting { setting: name.into(), reason };
     let configuration: Configuration =
@@ -43,11 +44,12 @@ pub fn parse(name: &str, text: &str) -> Result<Configuration, Error> {
     Ok(configuration)
 }
 
-/// Changes one setting. The machine is not validated yet, because two settings may only fit
-/// together. `beside` are further names that the error lists after the machine's.
+/// Changes one setting. The machine is not validated yet, because a setting may be possible only
+/// together with another one that is set later. `beside` contains further names, which the error
+/// lists after the names of the machine's settings.
 ///
 /// # Errors
-/// The setting does not exist, or the value is not of its kind.
+/// The setting does not exist, or the value does not have its type.
 pub fn apply(
     configuration: &mut Configuration,
     setting: &Setting,
@@ -78,7 +80,7 @@ pub fn apply(
     Ok(())
 }
 
-/// The text as a value of the same kind as the old one.
+/// Reads the text as a value of the same type as the old value.
 fn value(old: &toml::Value, text: &str) -> Option<toml::Value> {
     Some(match old {
         toml::Value::Integer(_) => toml::Value::Integer(text.replace('_', "").parse().ok()?),

@@ -1,5 +1,5 @@
-//! One run of one program on one machine, as plain data. The same task takes the same cycles on any
-//! machine, however often it is done.
+//! One run of one program on one machine, as plain data. The same task takes the same cycles on
+//! any machine, however often it runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::settings::{self, Setting};
 use crate::error::Error;
 
-/// The number of instructions after which a program is stopped: more than the paper's longest run
-/// has.
+/// The number of instructions after which a program is stopped: more instructions than the
+/// paper's longest run has.
 pub const INSTRUCTIONS_MAX: u64 = 20_000_000_000;
 
 /// The largest number of packets per run: some five days of simulation.
@@ -55,7 +55,7 @@ pub struct Task {
     pub buffer_bytes: u64,
     /// Packets that are received before time is counted.
     pub warm_packets: u64,
-    /// The number of instructions after which it is stopped.
+    /// The number of instructions after which the program is stopped.
     pub instructions_max: u64,
     /// The machine.
     pub machine: Configuration,
@@ -64,15 +64,15 @@ pub struct Task {
 /// The result of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Simulated {
-    /// Cycles in all.
+    /// The total number of cycles.
     pub cycles: u64,
     /// Instructions committed.
     pub instructions: u64,
-    /// Cycles per packet, without the first packets; `None` if there are no packets.
+    /// Cycles per packet, not including the first packets; `None` if there are no packets.
     pub cycles_per_packet: Option<f64>,
     /// Every counter.
     pub counters: Vec<(String, u64)>,
-    /// The time that the simulator took.
+    /// The time that the simulator used.
     pub seconds: f64,
 }
 
@@ -93,13 +93,13 @@ impl Default for Task {
     }
 }
 
-/// The settings of a task that apply to the workload only.
+/// The settings of a task that apply only to the workload.
 const WORKLOAD_SETTINGS: [&str; 6] =
     ["packets", "payload_bytes", "work", "buffer_bytes", "warm_packets", "copying"];
 
 impl Task {
-    /// Runs it; `None` if `stop` was set before its end, which is checked some ten times per
-    /// second. It is deterministic, except for [`Simulated::seconds`].
+    /// Runs the task; `None` if `stop` was set before the end of the run. The run checks `stop`
+    /// some ten times per second. The result is deterministic, except for [`Simulated::seconds`].
     ///
     /// # Errors
     /// The machine is impossible, or the program fails or does something invalid.
@@ -153,16 +153,18 @@ impl Task {
         }
     }
 
-    /// Whether it runs haul's workload that receives packets, which has settings of its own.
+    /// Whether the task runs haul's workload that receives packets, which has additional
+    /// settings.
     #[must_use]
     pub fn receives(&self) -> bool {
         self.program == RECEIVE
     }
 
-    /// Changes one setting: a field of the task by its name, or one of the machine by its path.
+    /// Changes one setting: a field of the task by its name, or a setting of the machine by its
+    /// path.
     ///
     /// # Errors
-    /// No setting has this name, or the value is not of its kind.
+    /// No setting has this name, or the value does not have its type.
     pub fn set(&mut self, setting: &Setting) -> Result<(), Error> {
         let failed = |reason: String| Error::SimSetting {
             setting: format!("{}={}", setting.name, setting.value),
@@ -225,7 +227,7 @@ impl Task {
     ///
     /// # Errors
     /// The machine is impossible, no frame holds such packets, there are no packets, or there are
-    /// fewer than those that warm up the machine.
+    /// fewer packets than are needed to warm up the machine.
     pub fn check(&self) -> Result<(), Error> {
         let failed =
             |setting: &str, reason: String| Error::SimSetting { setting: setting.into(), reason };
@@ -252,7 +254,7 @@ impl Task {
         Ok(())
     }
 
-    /// A name that identifies this task: a digest of everything that decides its outcome.
+    /// A name that identifies this task: a digest of all inputs that decide its outcome.
     #[must_use]
     pub fn digest(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
@@ -276,7 +278,7 @@ impl std::fmt::Display for Task {
     }
 }
 
-/// The output of a program that failed, for the error: its end, if it is long.
+/// The output of a program that failed, for the error: the end of the output, if it is long.
 fn written(output: &[u8]) -> String {
     /// The bytes that are shown: a dozen lines.
     const SHOWN_BYTES: usize = 1000;

@@ -1,6 +1,6 @@
-//! The modelled NIC's counter at every rate, for every NIC, mode and option. It is compared with
-//! the estimate for the batches that occurred. A rule that depends on their order is replayed over
-//! them.
+//! Tests the modelled NIC's counter at every rate, for every NIC, mode and option. Compares the
+//! counter with the estimate for the batches that occurred. A rule that depends on the order of
+//! the batches is replayed over the batches.
 
 use haul::forward::{Burst, Link, Nic as NicPort, NicSettings, Pool, Port, Time};
 use haul_model::pcie::{
@@ -9,10 +9,11 @@ use haul_model::pcie::{
 };
 
 /// Packets of each case: fewer if the code is not optimised. The number is a multiple of the
-/// numbers that devices write at once, so that nothing waits at the end.
+/// numbers that devices write at once, so that no device holds packets at the end.
 const PACKETS: u64 = if cfg!(debug_assertions) { 9_600 } else { 10_000_000 };
-/// The step between rates, in millions per second, from 1 to 16. It is larger with a driver's
-/// option, which does not change the order of anything, and if the code is not optimised.
+/// The step between rates, in millions per second, from 1 to 16. The step is larger for a
+/// driver's option, which does not change the order of the batches, and if the code is not
+/// optimised.
 const STEP: usize = if cfg!(debug_assertions) { STEP_FAR } else { 1 };
 const STEP_FAR: usize = 5;
 /// Packets that a poll requests: as many as vector functions take at once.
@@ -26,8 +27,8 @@ struct Case {
     step: usize,
 }
 
-/// Every NIC in every mode by its usual rules, the vector modes also by those of 22.11, and each
-/// option.
+/// Every NIC in every mode by its usual rules, the vector modes also by the rules of DPDK 22.11,
+/// and each option.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |nic: &Nic, mode: Mode, version: Version, option: Option<&str>| {
@@ -80,7 +81,8 @@ impl Played {
         }
     }
 
-    /// A poll, which may be empty: vector functions check before they look for packets.
+    /// A poll, which may be empty. Vector functions decide about the doorbell before they check
+    /// for packets.
     fn poll(&mut self, packets: u32) {
         let (before, after) = (self.held, self.held + packets);
         let rings = match self.rule {
@@ -143,7 +145,7 @@ fn run(setup: &Setup, rate: f64, pool: &mut Pool) -> Ran {
     Ran { counts, played, batches }
 }
 
-/// The terms, for as many seconds as there are packets.
+/// The terms, for a time of as many seconds as there are packets.
 fn estimated(setup: &Setup, batches: &Histogram) -> Vec<Transaction> {
     let rate = Rate::new(PACKETS as f64).unwrap();
     let workload = Workload::forwarding(rate, Packets::of_one(SIZE).unwrap(), batches.clone());
@@ -169,8 +171,8 @@ fn compare(term: &Transaction, count: &Count) -> (f64, bool) {
         (term.count_per_s * term.header_bytes, count.header_bytes),
         (term.count_per_s * term.request_bytes, count.request_bytes),
     ];
-    // The estimate consists of binary fractions. It is exact to the tenth digit, and equal when it
-    // is rounded.
+    // The estimate is a sum of binary fractions, and is exact to the tenth digit. The rounded
+    // values are therefore equal.
     let is_equal = pairs.iter().all(|(estimated, counted)| estimated.round() == *counted as f64);
     (off, is_equal)
 }

@@ -1,5 +1,5 @@
-//! Sources of counters against recorded trees of `/sys` and recorded counters, and a whole watch of
-//! a recorded program; and the modelled NIC's counter against the estimate.
+//! Tests the sources of counters with recorded trees of `/sys` and recorded counters, a whole
+//! watch with a recorded program, and the modelled NIC's counter against the estimate.
 //!
 //! - [`recorded`]: recorded trees, counters and programs;
 //! - [`counted`]: every NIC at every rate, estimated and counted.
@@ -205,8 +205,8 @@ fn direction_has_same_name_everywhere() {
     }
 }
 
-/// An E810 card in that tree. Its port has received 32,000 packets of 64 B in bursts of 32, and
-/// the counters report this many words of inbound writes.
+/// An E810 card in the recorded tree. The card's port has received 32,000 packets of 64 B in
+/// bursts of 32, and the counters report this many words of inbound writes.
 fn watched(inbound_write_words: u64) -> (Vec<String>, Vec<haul_model::Record>) {
     let (_folder, tree) = tree(&emerald_rapids());
     let parts = 0xff_u64 << 36 | 0x7 << 48;

@@ -82,7 +82,8 @@ pub(crate) fn emerald_rapids() -> Files {
         files.push((format!("{folder}/die0"), format!("{first}\n")));
         files.push((format!("{folder}/die1"), format!("{second}\n")));
     }
-    // Free-running counters have a name that begins likewise, but must not be used.
+    // The names of free-running counters begin in the same way, but these counters must not be
+    // used.
     unit(&mut files, "uncore_iio_free_running_0", 70, "0,32", &FORMATS[..2]);
     device(&mut files, &["pci0000:5d", "0000:5d:01.0", "0000:5e:00.0"]);
     files
@@ -105,7 +106,7 @@ pub(crate) fn arm() -> Files {
     files
 }
 
-/// Counters with recorded values, one per read. After the last one, reads return it again.
+/// Counters with recorded values, one per read. All further reads return the last value again.
 #[derive(Clone, Default)]
 pub(crate) struct Recorded {
     values: Vec<(u32, u64, Vec<u64>)>,

@@ -6,7 +6,7 @@ use haul_experiments::Context;
 use haul_measure::Caches;
 use haul_model::{Line, Record};
 
-/// Small, so that even the cold region is mapped and touched quickly.
+/// Small caches, so that even the cold region is mapped and touched quickly.
 pub(crate) const CACHES: Caches =
     Caches { l1_bytes: 32 << 10, l2_bytes: 128 << 10, llc_bytes: 1 << 20 };
 
@@ -17,7 +17,7 @@ pub(crate) fn measured<T>(
     stopped_after(usize::MAX, measure)
 }
 
-/// Like [`measured`], but stopped at the record of this number.
+/// Like [`measured`], but the run is stopped at the record with this number.
 pub(crate) fn stopped_after<T>(
     count: usize,
     measure: impl FnOnce(&mut Context<'_>) -> T,

@@ -5,7 +5,7 @@
 
 use super::{Distribution, file};
 
-/// The name, a summary and the file of each.
+/// The name, a summary and the file of each distribution.
 const SHIPPED: [(&str, &str, &str); 4] = [
     (
         "service",
@@ -34,7 +34,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     SHIPPED.iter().map(|&(name, _, _)| name)
 }
 
-/// A one-line summary of a built-in distribution; `None` if there is none of this name.
+/// A one-line summary of a built-in distribution; `None` if no distribution has this name.
 #[must_use]
 pub fn summary(name: &str) -> Option<&'static str> {
     SHIPPED.iter().find(|shipped| shipped.0 == name).map(|&(_, summary, _)| summary)

@@ -11,13 +11,14 @@ use std::path::Path;
 use super::{Distribution, SIZE_MAX_BYTES, SUM_TOLERANCE, SUM_TOLERANCE_ROUNDED};
 use crate::error::{DistributionFault, Error};
 
-/// The largest file: 1 MiB + 1 entries of 24 characters, the most that a double needs.
+/// The largest file: The size of 1 MiB + 1 entries of 24 characters, which is the most that a
+/// double needs.
 pub const FILE_MAX_BYTES: u64 = 24 << 20;
 
-/// Characters of a malformed entry that an error shows.
+/// The number of characters of a malformed entry that an error shows.
 const SHOWN_CHARACTERS: usize = 24;
 
-/// Reads a distribution. Its name is the file's name without folder and extension.
+/// Reads a distribution. The distribution's name is the file's name without folder and extension.
 ///
 /// # Errors
 /// [`Error::Distribution`] with the [`DistributionFault`].
@@ -96,8 +97,8 @@ fn contents(path: &Path) -> Result<Vec<u8>, DistributionFault> {
     bounded(file)
 }
 
-/// Reads up to the limit, because the file may grow, or report a wrong length as files in `/proc`
-/// do.
+/// Reads up to the limit, because the file may grow, or report a wrong length, like files in
+/// `/proc`.
 fn bounded(file: File) -> Result<Vec<u8>, DistributionFault> {
     let mut bytes = Vec::new();
     file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;

@@ -21,15 +21,15 @@ use crate::random::Random;
 /// The largest size that a distribution may hold, in bytes.
 pub const SIZE_MAX_BYTES: usize = 1 << 20;
 
-/// The accepted distance of the probabilities' sum from 1: ten times the distance of the known
-/// files (sums of 4,096 entries of eight digits, up to 9e-7 from 1). It is small because a
-/// truncated file loses few calls but many bytes: the last half of `service` is 0.1% of its calls
-/// and 69% of its bytes.
+/// The accepted distance of the probabilities' sum from 1: ten times the largest distance of a
+/// known file (sums of 4,096 entries of eight digits, up to 9e-7 from 1). The distance is small
+/// because a truncated file loses few calls but many bytes: the last half of `service` is 0.1% of
+/// its calls and 69% of its bytes.
 pub const SUM_TOLERANCE: f64 = 1e-5;
 
 /// The accepted distance if a file's entries have so few digits that rounding alone explains it:
-/// 4,096 entries of six decimals are off by up to 2 in a thousand when all are rounded in the same
-/// direction, and by far less in practice.
+/// 4,096 entries of six decimals are off by up to 2 in a thousand if all are rounded in the same
+/// direction, but in practice they are off by far less.
 pub const SUM_TOLERANCE_ROUNDED: f64 = 1e-3;
 
 /// Sizes of calls with their probabilities.
@@ -55,8 +55,8 @@ impl Distribution {
             return Ok(found);
         }
         let path = Path::new(name_or_path);
-        // If the path's existence cannot be determined (a link to itself, for example), reading it
-        // reports why.
+        // If the path's existence cannot be determined (a link to itself, for example), reading
+        // the file reports the reason.
         let is_absent = !path.try_exists().unwrap_or(true);
         if is_absent && !name_or_path.contains(std::path::MAIN_SEPARATOR) {
             let known = built_in::names().collect::<Vec<_>>().join(", ");
@@ -65,8 +65,8 @@ impl Distribution {
         file::read(path)
     }
 
-    /// Creates a distribution from probabilities by size: index = size in bytes. They are scaled to
-    /// sum to exactly 1.
+    /// Creates a distribution from probabilities by size: index = size in bytes. The
+    /// probabilities are scaled so that their sum is exactly 1.
     ///
     /// # Errors
     /// There are no or too many probabilities, one is negative or not finite, or their sum is
@@ -118,8 +118,8 @@ impl Distribution {
         &self.name
     }
 
-    /// The path of its file, as given; `None` for a built-in distribution or one created from
-    /// numbers, whatever its name.
+    /// The path of its file, as given; `None` for a built-in distribution, or a distribution
+    /// created from numbers, independent of its name.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
@@ -135,9 +135,10 @@ impl Distribution {
         self.shares[chosen].0
     }
 
-    /// `count` sizes in ascending order that represent the distribution better than `count` draws:
-    /// one from each `count`-th of the probability, at the same random position in each (systematic
-    /// sampling). Each size occurs as often as expected, plus or minus one.
+    /// `count` sizes in ascending order that represent the distribution better than `count`
+    /// draws: the probability is divided into `count` equal parts, and one size is taken at the
+    /// same random position of each part (systematic sampling). Each size occurs as often as
+    /// expected, plus or minus one.
     #[must_use]
     pub fn systematic(&self, count: usize, random: &mut Random) -> Vec<usize> {
         let place = random.unit();
@@ -146,7 +147,7 @@ impl Distribution {
         let take = |index| {
             let wanted = (index as f64 + place) / count as f64;
             while below <= wanted {
-                // Rounding may leave the sum slightly below 1: the last size takes the rest.
+                // Rounding may leave the sum slightly below 1: the last size gets the remainder.
                 let Some(&(next, share)) = shares.next() else { break };
                 (size, below) = (next, below + share);
             }
@@ -215,14 +216,14 @@ fn alias_table(shares: &[(usize, f64)]) -> Vec<(f64, u32)> {
 /// The misalignment of the addresses of calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alignment {
-    /// The share of odd addresses, which are aligned only to a byte.
+    /// The share of addresses that are aligned only to a byte.
     pub odd_share: f64,
 }
 
 impl Default for Alignment {
     /// 27% of the calls of a large fleet are only byte-aligned (google/fleetbench's sample). The
-    /// alignment of the others was not published; haul assumes multiples of 8 within a cache line,
-    /// the usual alignment of allocators and structure fields.
+    /// alignment of the other calls was not published; haul assumes multiples of 8 within a cache
+    /// line, the usual alignment of allocators and structure fields.
     fn default() -> Self {
         Self { odd_share: 0.27 }
     }

@@ -1,18 +1,19 @@
-//! How far a subject is behind the best of the others, without the bias of selection.
+//! How much slower a subject is than the best of the others, without the bias of selection.
 //!
-//! The least of many medians is below the true one by chance: of twelve equal subjects, with 5% of
-//! noise in a round and 21 rounds, one appears 2.4% faster than it is, as a test here shows. So the
-//! best subject is chosen on one half of the rounds and compared on the other:
+//! The least of many measured medians is by chance below its true value: of twelve equal
+//! subjects, with 5% of noise in a round and 21 rounds, the apparently best one seems 2.4% faster
+//! than it is, as a test here shows. The best subject is therefore chosen on one half of the
+//! rounds and compared on the other half:
 //!
 //! ```text
 //! halves    the even rounds and the odd rounds: a drift affects both
-//! choose    on each half, the subject whose ratios to ours have the least median
-//! compare   our ratio to it, round by round, on the half that was not used to choose
+//! choose    on each half, the subject with the least median ratio to the compared one
+//! compare   the compared subject with it, on the half that was not used to choose
 //! ```
 //!
-//! A difference larger than the noise appears on both halves, at its true size. For a smaller one,
-//! a half may choose another, slower subject, so that less of the difference appears; the two
-//! halves then disagree.
+//! A difference larger than the noise appears on both halves, at its true size. If the difference
+//! is smaller, a half may choose another, slower subject, so that only a part of the difference
+//! appears; the two halves then disagree.
 
 use crate::statistics::{self, Interval};
 
@@ -25,15 +26,16 @@ const ROUNDS_MIN: usize = 4;
 /// A subject's time compared with the best of the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverBest {
-    /// The best subject on the even rounds and on the odd rounds; the same if it is clear.
+    /// The best subject on the even rounds and on the odd rounds; the same subject twice if one
+    /// is clearly the best.
     pub best: [usize; 2],
-    /// The ratio of the subject to the best that the other half chose: the median over all rounds
-    /// with its 95% interval. Below 1 if the subject is the best.
+    /// The ratio of the subject to the best subject that the other half of the rounds chose: the
+    /// median over all rounds with its 95% interval. Below 1 if the subject is the best.
     pub ratio: Interval,
 }
 
 /// Compares `series[subject]` with the best of the others. Each series has one value per round.
-/// `None` if there is no other, or if there are too few rounds.
+/// `None` if there is no other subject, or if there are too few rounds.
 ///
 /// # Panics
 /// `subject` is not an index of `series`, or the series have different lengths.
@@ -108,8 +110,8 @@ mod tests {
         assert!((fair - 1.0).abs() < 0.005, "{fair}");
     }
 
-    /// A loss of 4% to one of twelve appears as 4% at every noise that allows the best to be
-    /// identified.
+    /// If the best of twelve subjects is 4% faster than the compared one, the comparison shows 4%
+    /// at every noise that allows the best to be identified.
     #[test]
     fn real_loss_appears_at_its_size() {
         let mut means = [1.0; 12];

@@ -7,12 +7,12 @@ use haul_machine::sys::Sys;
 use super::{Command, PRECISION_MULTIPLE, Run, mean_ns};
 use crate::error::Error;
 
-/// A subject that is slower than the fastest gets the fastest's number of iterations, for the
-/// same inputs, up to a sample of this many times the planned length. Beyond that it would use
-/// the time of the other subjects.
+/// A slower subject gets as many iterations as the fastest one, so that both process the same
+/// inputs. But its sample lasts at most this many times the planned length, because a longer
+/// sample would use the time of the other subjects.
 const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
 
-/// The intended length of a sample as a multiple of the limit below which it is refused.
+/// The intended length of a sample as a multiple of the limit below which a sample is refused.
 const ABOVE_REFUSAL: f64 = 2.0;
 
 impl Run<'_> {
@@ -40,7 +40,7 @@ impl Run<'_> {
         for entrant in 0..last {
             self.confirm(entrant, limit_ns)?;
         }
-        // The baseline's second entry has the same iterations as its first.
+        // The second entrant of the baseline has the same iterations as the first.
         self.iterations[last] = self.iterations[self.baseline];
         Ok(true)
     }
@@ -60,8 +60,8 @@ impl Run<'_> {
             let command = Command { entrant, iterations, round: 0 };
             let mut ns = mean_ns(&self.sample(command)?);
             if ns >= target_ns / 4.0 || iterations >= self.at_most(f64::INFINITY) {
-                // The first sample may have had cold caches or another process, so this uses the
-                // faster of two.
+                // Cold caches or another process may have slowed the first sample, so this
+                // function uses the faster of two samples.
                 ns = ns.min(mean_ns(&self.sample(command)?));
             }
             if ns >= target_ns / 4.0 || iterations >= self.at_most(f64::INFINITY) {
@@ -72,9 +72,9 @@ impl Run<'_> {
         }
     }
 
-    /// Takes one sample as the run does, to check its length and measure the subject's peak memory.
-    /// A subject that has become faster since its calibration gets more iterations, up to the
-    /// sampling's limit.
+    /// Takes one sample in the same way as the run, to check its length and measure the subject's
+    /// peak memory. A subject that has become faster since its calibration gets more iterations,
+    /// up to the sampling's limit.
     fn confirm(&mut self, entrant: usize, limit_ns: f64) -> Result<(), Error> {
         let machine = Sys::new();
         loop {

@@ -10,14 +10,15 @@
 //! ```
 //!
 //! Rounds in which the kernel preempted a thread within a sample also measured another process.
-//! They are left out unless they are the majority; then the run reports that, and such samples
-//! count the thread's CPU time instead. Samples that are too short for the timer's precision are
+//! Such rounds are left out unless they are at least half of all rounds, or too few other rounds
+//! remain. If they are not left out, the run reports that, and their samples count the thread's
+//! CPU time, not the elapsed time. Samples that are too short for the timer's precision are
 //! refused.
 //!
 //! From the bottom up:
 //!
 //! - `calibration`: the number of iterations per sample;
-//! - `best`: how far a subject is behind the best of the others.
+//! - `best`: how much slower a subject is than the best of the others.
 
 pub mod best;
 mod calibration;
@@ -43,8 +44,8 @@ use crate::sys;
 /// A sample lasts at least this many times the timer's precision.
 pub const PRECISION_MULTIPLE: f64 = 1000.0;
 
-/// The length of the untimed part before a sample: the length of the sample divided by this. It
-/// warms up the subject's code and the predictors.
+/// The untimed part before a sample has the length of the sample divided by this number. This
+/// part warms up the subject's code and the predictors.
 pub const LEAD_IN_DIVISOR: u64 = 8;
 
 /// The least interval between two calls of the progress callback.
@@ -52,16 +53,16 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A measured function.
 pub trait Subject: Sync {
-    /// Its name in records.
+    /// The subject's name in records.
     fn name(&self) -> &str;
 
     /// Executes the operation `iterations` times. `thread` counts from 0; each thread makes its own
     /// call.
     fn run(&self, thread: usize, iterations: u64);
 
-    /// Called untimed before each sample of `iterations`, with the round's number, which is the
-    /// same for all subjects of a round. It warms up caches and predictors; the default runs an
-    /// eighth of the sample.
+    /// Called before each sample of `iterations`, outside of the timed part. The number of the
+    /// round is the same for all subjects of the round. This call warms up caches and predictors;
+    /// the default runs an eighth of the sample.
     fn prepare(&self, thread: usize, round: u64, iterations: u64) {
         let _ = round;
         if iterations >= LEAD_IN_DIVISOR {
@@ -77,11 +78,12 @@ pub struct Sampling {
     pub sample: Duration,
     /// The budget of the run, calibration included.
     pub budget: Duration,
-    /// Rounds that are measured even beyond the budget.
+    /// The number of rounds that are measured even if the budget is exceeded.
     pub rounds_min: usize,
-    /// Rounds after which the run ends in any case.
+    /// The number of rounds after which the run ends in any case.
     pub rounds_max: usize,
-    /// A sample's iterations are a multiple of this: of whole lists of operations, for example.
+    /// A sample's iterations are a multiple of this: of the operations of a whole list, for
+    /// example.
     pub iterations_multiple: u64,
     /// The most iterations of a sample, for operations that consume something such as memory.
     pub iterations_max: u64,
@@ -90,7 +92,7 @@ pub struct Sampling {
     pub precision: Option<f64>,
     /// The number of threads that run each subject at the same time.
     pub threads: usize,
-    /// The CPUs to which they are pinned; empty for those that this process may use.
+    /// The CPUs to which the threads are pinned; if empty, the CPUs that this process may use.
     pub cpus: Vec<usize>,
     /// The seed of the order of subjects and of the bootstrap.
     pub seed: u64,
@@ -117,8 +119,8 @@ impl Default for Sampling {
 
 /// The caller's control of a run.
 pub struct Control<'a> {
-    /// Set to end the run after its current sample, with the rounds measured so far (on Ctrl-C, for
-    /// example).
+    /// If this flag is set (on Ctrl-C, for example), the run ends after its current sample, with
+    /// the rounds measured so far.
     pub stop: &'a AtomicBool,
     /// Called between rounds, at most 20 times a second.
     pub progress: &'a mut dyn FnMut(Progress),
@@ -127,7 +129,7 @@ pub struct Control<'a> {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// One outcome per subject, in their order.
+    /// One outcome per subject, in the order of the subjects.
     pub subjects: Vec<SubjectOutcome>,
     /// The index of the baseline.
     pub baseline: usize,
@@ -137,7 +139,7 @@ pub struct Outcome {
     pub floor: Option<f64>,
     /// The number of rounds in the figures.
     pub rounds: usize,
-    /// Rounds left out because another process ran in them.
+    /// The number of rounds that were left out because another process ran in them.
     pub rounds_discarded: usize,
     /// Whether the caller stopped the run.
     pub stopped: bool,
@@ -148,16 +150,16 @@ pub struct Outcome {
 /// The result of a run for one subject.
 #[derive(Clone, Debug)]
 pub struct SubjectOutcome {
-    /// Its name.
+    /// The subject's name.
     pub name: String,
     /// Nanoseconds per operation, one sample per round; the mean over threads.
     pub samples_ns: Vec<f64>,
-    /// The operations of a sample on each thread.
+    /// The number of operations of a sample on each thread.
     pub iterations: u64,
     /// The comparison with the baseline (for the baseline: with its second series). `None` without
     /// a round.
     pub comparison: Option<Comparison>,
-    /// Its resource use other than time.
+    /// The subject's resource use other than time.
     pub account: Account,
 }
 
@@ -169,7 +171,8 @@ struct Command {
     round: u64,
 }
 
-/// The state of a run. The entrants are the subjects, and the baseline a second time as the last.
+/// The state of a run. The entrants are the subjects and, as the last entrant, the baseline a
+/// second time.
 struct Run<'a> {
     names: Vec<String>,
     baseline: usize,
@@ -182,9 +185,9 @@ struct Run<'a> {
     started: Instant,
 }
 
-/// Measures the subjects against `subjects[baseline]`, interleaved. Takes the sampling's budget, or
-/// the time of `rounds_min` rounds if that is longer, on `sampling.threads` threads, the calling
-/// one included.
+/// Measures the subjects against `subjects[baseline]`, interleaved. Takes the sampling's budget,
+/// or the time of `rounds_min` rounds if that is longer, on `sampling.threads` threads, including
+/// the calling thread.
 ///
 /// # Errors
 /// The sampling has no subject, thread or round; a subject panics; a sample remains too short for
@@ -291,7 +294,8 @@ impl Run<'_> {
         }
     }
 
-    /// One sample of each entrant in this order; `None` if the run is stopped before all are taken.
+    /// One sample of each entrant in this order; `None` if the run is stopped before it has all
+    /// samples.
     fn round(&mut self, order: &[usize], stop: &AtomicBool) -> Result<Option<Round>, Error> {
         let mut round = Round { values: vec![0.0; order.len()], hit: false };
         let number = self.rounds.len() as u64;

@@ -1,7 +1,7 @@
-//! Measures subjects of known cost: the run must find it.
+//! Measures subjects of known cost: the run must find this cost.
 //!
-//! Other work shares the machine. So each claim about time must hold in one of several runs, with
-//! room for noise. An incorrect implementation fails in all of them.
+//! Other work shares the machine. Each claim about time must therefore hold in one of several
+//! runs, with room for noise. An incorrect implementation fails in all of them.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;

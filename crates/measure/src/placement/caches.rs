@@ -1,4 +1,4 @@
-//! The sizes of caches, and the halves that each of them holds.
+//! The sizes of caches, and the size of the halves of a region that each cache holds.
 
 use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
 
@@ -6,8 +6,8 @@ use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
 /// Hypervisors report the whole size (one reported an L3 of 1 TiB), which other guests share.
 pub const LLC_MAX_BYTES: usize = 16 << 20;
 
-/// The multiple of LLC over which the addresses of a cold half spread before they are shifted, and
-/// the range of the shift.
+/// The multiple of the LLC's size over which the unshifted addresses of a cold half spread. The
+/// shift has the same range.
 pub const COLD_LLC_MULTIPLE: usize = 3;
 
 /// Cache sizes of one core, in bytes.
@@ -30,11 +30,12 @@ impl Default for Caches {
 }
 
 impl Caches {
-    /// Creates cache sizes from those that a machine reports, nearest first
-    /// (`Machine::caches_bytes`). Missing or implausible values are replaced: levels always grow,
-    /// L1 is within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC at most [`LAST_CACHE_SHARE_BYTES`], as
-    /// for copies. That also limits the memory and the time of the level "cold": on an idle machine
-    /// with a larger cache, some of its data is in L3.
+    /// Creates cache sizes from the sizes that a machine reports, nearest cache first
+    /// (`Machine::caches_bytes`). Missing or implausible values are replaced: each level is
+    /// larger than the previous one, L1 is within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC at most
+    /// [`LAST_CACHE_SHARE_BYTES`], as for copies. The limits also bound the memory and the time
+    /// of the level "cold": on an idle machine with a larger cache, some of the level's data is
+    /// in L3.
     #[must_use]
     pub fn from_sizes(sizes_bytes: &[u64]) -> Self {
         let default = Self::default();
@@ -49,7 +50,7 @@ impl Caches {
         Self { l1_bytes, l2_bytes, llc_bytes }
     }
 
-    /// The source half of L1, L2, LLC and cold, in bytes.
+    /// The size of the source half at the levels L1, L2, LLC and cold, in bytes.
     pub(super) fn halves_bytes(&self) -> [usize; 4] {
         let l2 = (self.l2_bytes / 4).max(self.l1_bytes);
         let llc = (self.llc_bytes / 2).min(LLC_MAX_BYTES).max(4 * self.l2_bytes) / 2;

@@ -16,10 +16,10 @@ pub enum Level {
     Llc,
     /// Memory: each operation misses every cache.
     Cold,
-    /// All of them, by [`MIXED_SHARES`](super::MIXED_SHARES).
+    /// All levels, in the proportions of [`MIXED_SHARES`](super::MIXED_SHARES).
     Mixed,
-    /// The nearest cache that holds both buffers of a copy, which are reused. No placement is drawn
-    /// at this level.
+    /// The nearest cache that holds both buffers of a copy; each copy uses the same two buffers.
+    /// No placement is drawn at this level.
     Nearest,
 }
 

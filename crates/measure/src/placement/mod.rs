@@ -1,25 +1,26 @@
 //! Locations of source and target in L1, L2, LLC or memory.
 //!
 //! A region has two halves of equal length: sources are in the first, targets in the second. The
-//! level determines the size of the halves, and so the cache that holds them:
+//! level determines the size of the halves, and therefore the cache that holds them:
 //!
 //! - L1: both halves together are three quarters of L1, less two lines in eight for the list of
-//!   operations, which streams through from L2;
+//!   operations, which passes through L1 from L2;
 //! - L2: half of L2, with the list in the other half;
-//! - LLC: half of it, at most [`LLC_MAX_BYTES`], at least four times L2;
-//! - cold: each half twice [`COLD_LLC_MULTIPLE`] times LLC, visited page by page in a random
-//!   order. Each pass shifts all addresses by a random number of pages and some lines, so that
-//!   the next subject does not touch what the previous one has just touched: one line in ten is
-//!   still in LLC, as a test here shows;
-//! - mixed: each address drawn from nested parts: see [`MIXED_SHARES`].
+//! - LLC: half of the LLC, at most [`LLC_MAX_BYTES`], at least four times L2;
+//! - cold: each half has twice [`COLD_LLC_MULTIPLE`] times the size of the LLC, and operations
+//!   visit it page by page in a random order. Each pass shifts all addresses by a random number
+//!   of pages and some lines, so that the next subject does not touch the lines that the previous
+//!   one has just touched: one line in ten is still in LLC, as a test here shows;
+//! - mixed: each address is drawn from one of several nested parts of the region: see
+//!   [`MIXED_SHARES`].
 //!
 //! Source and target are misaligned independently. At the levels L1 and L2, whose lines are meant
-//! to be reused, the region has another location in each round, the same for all subjects of the
-//! round: see [`Placement::place_bytes`], and [`resident`] for two buffers of one size.
+//! to be reused, the region has another location in each round, which all subjects of the round
+//! share: see [`Placement::place_bytes`], and [`resident`] for two buffers of one size.
 //!
 //! From the bottom up:
 //!
-//! - `caches`: the sizes of caches, and the halves that each holds;
+//! - `caches`: the sizes of caches, and the size of the halves that each holds;
 //! - `level`: the levels of the memory hierarchy;
 //! - [`resident`]: two buffers of one size that stay in a cache.
 
@@ -36,22 +37,24 @@ pub use level::Level;
 /// A cold slot in bytes, which is also the range of a pass's shift: one base page.
 const SLOT_BYTES: usize = 4096;
 
-/// Lines by which a pass shifts: odd, so that all 64 lines of a page occur, and more than the
-/// neighbour that a spatial prefetcher fetches with a line.
+/// The number of lines by which each pass shifts the addresses: odd, so that all 64 lines of a
+/// page occur, and larger than the distance to the neighbour that a spatial prefetcher fetches
+/// with a line.
 const SHIFT_LINES: usize = 13;
 
 /// A cache line, in bytes.
 const LINE_BYTES: usize = 64;
 
 /// The largest distance between the locations of different rounds, in bytes. All values of the
-/// address bits 12 to 19 occur in data in L1: AMD's processors predict the way of an L1 by a hash
-/// of such bits, and two lines of a set with the same hash evict each other (Lipp et al., "Take A
-/// Way", 2020). Other data of a subject, its variables and its stack, keeps its location during the
-/// whole process.
+/// address bits 12 to 19 occur in data in L1: AMD's processors predict the L1 way from a hash of
+/// such bits, and two lines of a set with the same hash evict each other (Lipp et al., "Take A
+/// Way", 2020). Other data of a subject, its variables and its stack, keeps its location during
+/// the whole process.
 pub const PLACES_BYTES: usize = 768 << 10;
 
-/// The share of addresses of the mixed level in the parts of L1, L2, LLC and cold size. They are
-/// haul's choice, not a measurement: half of the data hot, a tenth cold.
+/// The shares of the mixed level's addresses that are drawn from the parts of L1, L2, LLC and
+/// cold size. These shares are haul's choice, not a measurement: half of the data is hot, and a
+/// tenth is cold.
 pub const MIXED_SHARES: [f64; 4] = [0.5, 0.25, 0.15, 0.1];
 
 /// One operation within a region: offsets from its start, in bytes.
@@ -61,7 +64,7 @@ pub struct Operation {
     pub source: usize,
     /// The offset of the target.
     pub target: usize,
-    /// The length of both.
+    /// The length of source and target.
     pub size: usize,
 }
 
@@ -114,11 +117,11 @@ impl Placement {
         }
     }
 
-    /// The offset of a round's region, in bytes. It is drawn from the round's number, so that all
-    /// subjects of a round have the same location and the next round has another. In L1 it is
-    /// anywhere within [`PLACES_BYTES`]; in L2, and where the level has grown, it is within a page,
-    /// because data elsewhere would come from beyond the level. It is 0 where each pass shifts the
-    /// addresses anyway.
+    /// The offset of a round's region, in bytes. The offset is drawn from the round's number, so
+    /// that all subjects of a round have the same location, and the next round has a different
+    /// one. In L1, the offset is anywhere within [`PLACES_BYTES`]. In L2, and if the level has
+    /// grown, it is within a page, because data at other locations would come from beyond the
+    /// level. The offset is 0 at the levels where each pass shifts the addresses.
     #[must_use]
     #[inline]
     pub fn place_bytes(&self, round: u64) -> usize {
@@ -159,7 +162,8 @@ impl Placement {
         Operation { source, target, size }
     }
 
-    /// The source at this distance from the target, or on the other side if the region ends there.
+    /// The offset of the source at this distance from the target. If the region ends before that
+    /// offset, the source is at the same distance below the target.
     fn overlapping(&self, target: usize, size: usize, distance: isize) -> usize {
         let end = 2 * self.half_bytes() - self.shift_max_bytes();
         match target.checked_add_signed(distance) {
@@ -168,7 +172,8 @@ impl Placement {
         }
     }
 
-    /// An offset into a half, such that `size` bytes from there stay inside under every shift.
+    /// An offset into a half. `size` bytes from this offset on stay inside the half under every
+    /// shift.
     fn offset(
         &mut self,
         half: usize,
@@ -235,7 +240,7 @@ fn mixed_tier(random: &mut Random) -> usize {
     MIXED_SHARES.len() - 1
 }
 
-/// Slots of a page in a random order: each occurs once before any repeats.
+/// Slots of a page in a random order: each slot occurs once before any slot repeats.
 #[derive(Clone, Debug)]
 struct SlotOrder {
     slots: Vec<u32>,
@@ -295,8 +300,8 @@ mod tests {
         assert!(llc > 2 * CACHES.l2_bytes && llc < CACHES.llc_bytes, "{llc}");
     }
 
-    /// Rounds differ in lines at the levels whose lines are reused, and in L1 also in pages; levels
-    /// with a shift per pass have one location.
+    /// At the levels whose lines are reused, the locations of rounds differ in lines, and in L1
+    /// also in pages. At levels with a shift per pass, all rounds have the same location.
     #[test]
     fn each_round_has_its_own_location() {
         for level in Level::ALL {
@@ -317,8 +322,8 @@ mod tests {
         }
     }
 
-    /// Simulates a cache of LLC's size that evicts the oldest line. Of the lines that samples of a
-    /// few thousand cold operations touch, few are still in it.
+    /// Simulates a cache of LLC's size that evicts the oldest line. Of the lines that samples of
+    /// a few thousand cold operations touch, few are still in this cache.
     #[test]
     fn cold_operations_miss_the_llc() {
         let mut placement = Placement::new(Level::Cold, &CACHES, 256, 1);

@@ -1,10 +1,10 @@
 //! Two buffers of one size that are reused, at another location in each round.
 //!
-//! They are in the nearest cache that holds both. The speed of a subject relative to another
-//! depends on their location: on the distance of target and source modulo a page, and on the other
-//! data of the process in the same sets of L1. With one location for a whole process, each process
-//! would measure something else (docs/measure.md has figures); so each round has its own, the same
-//! for all its subjects.
+//! The buffers are in the nearest cache that holds both. The speed of one subject relative to
+//! another depends on the location of the buffers: on the distance of target and source modulo a
+//! page, and on other data of the process that is in the same sets of L1. With one location for a
+//! whole process, each process would measure a different location (docs/measure.md has figures).
+//! Each round therefore has a new location, which all its subjects share.
 
 use super::{LINE_BYTES, Operation, PLACES_BYTES, SLOT_BYTES};
 use crate::distribution::Alignment;
@@ -33,8 +33,9 @@ impl Resident {
         Self { size_bytes }
     }
 
-    /// The bytes that the region needs: both buffers, room to move each by [`PLACES_BYTES`], and a
-    /// page and a line for alignments. `usize::MAX`, which no machine has, on overflow.
+    /// The bytes that the region needs: both buffers, room to move each by [`PLACES_BYTES`], and
+    /// a page and a line for alignments. On overflow, the size is `usize::MAX`, which no machine
+    /// can provide.
     #[must_use]
     pub fn region_bytes(&self) -> usize {
         self.half_bytes().saturating_mul(2)
@@ -71,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Distances of target and source modulo a page, and their pages, differ from place to place.
+    /// Distances of target and source modulo a page, and their pages, differ between locations.
     #[test]
     fn locations_differ_in_distance_and_pages() {
         let resident = Resident::new(2048);
@@ -79,7 +80,7 @@ mod tests {
         let places: Vec<Place> = (0..256).map(|_| resident.place(&mut random)).collect();
         let different =
             |of: &dyn Fn(&Place) -> usize| places.iter().map(of).collect::<HashSet<_>>().len();
-        // Of 64 equally likely distances 63 occur in 256 draws on average, of 192 pages 141.
+        // On average, 63 of 64 equally likely distances occur in 256 draws, and 141 of 192 pages.
         assert!(different(&|place| (place.target - place.source) % SLOT_BYTES) > 50);
         assert!(different(&|place| place.source / SLOT_BYTES) > 100);
         assert!(different(&|place| place.target / SLOT_BYTES) > 100);

@@ -8,21 +8,21 @@ use crate::statistics::{self, Interval};
 /// The least number of rounds whose interval may end a run early.
 pub(crate) const ROUNDS_FOR_AN_INTERVAL: usize = 9;
 
-/// The least number of undisturbed rounds for which the others are left out.
+/// If there are fewer undisturbed rounds than this, the disturbed rounds are not left out.
 const ROUNDS_WORTH_KEEPING: usize = 5;
 
 /// Resamples of the bootstrap: for the figures, and for the check whether a run can end.
 const RESAMPLES: usize = 2000;
 const RESAMPLES_FOR_A_CHECK: usize = 200;
 
-/// The most draws of one interval, which take 20 ms.
+/// The largest number of draws for one interval, which take 20 ms.
 const DRAWS_MAX: usize = 4_000_000;
 
 /// One round: a value per entrant (usually nanoseconds per operation), and whether another process
 /// ran in it.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// One value per entrant: the subjects, and the baseline a second time as the last.
+    /// One value per entrant: the subjects and, as the last entrant, the baseline a second time.
     pub values: Vec<f64>,
     /// Whether another process ran during a sample of the round.
     pub hit: bool,
@@ -33,8 +33,8 @@ pub struct Round {
 pub struct Evaluation {
     /// The values of each entrant in the rounds that count.
     pub series: Vec<Vec<f64>>,
-    /// Each subject compared with the baseline (the baseline: with its second series). `None`
-    /// without a round, and for figures of 0, which have no ratio.
+    /// Each subject compared with the baseline (the baseline: with its second series). `None` if
+    /// no round counts, and for figures of 0, which have no ratio.
     pub comparisons: Vec<Option<Comparison>>,
     /// The noise floor; `None` without a round.
     pub floor: Option<f64>,
@@ -46,8 +46,8 @@ pub struct Evaluation {
     pub disturbance: Option<Disturbance>,
 }
 
-/// Evaluates rounds whose entrants are the subjects of these names, and `names[baseline]` a second
-/// time as the last. Takes some 20 ms per subject.
+/// Evaluates rounds whose entrants are the subjects with these names and, as the last entrant,
+/// `names[baseline]` a second time. Takes some 20 ms per subject.
 ///
 /// # Panics
 /// A round has other entrants, or `baseline` is not an index of `names`.
@@ -93,8 +93,8 @@ pub(crate) fn is_precise(rounds: &[Round], baseline: usize, precision: f64, seed
         })
 }
 
-/// The rounds that count, and the number of rounds left out: the disturbed ones, unless they are
-/// half of all or leave too few others.
+/// The rounds that count, and the number of rounds left out. Disturbed rounds are left out unless
+/// they are at least half of all rounds, or too few other rounds remain.
 fn kept(rounds: &[Round]) -> (Vec<&Round>, usize) {
     let clean: Vec<&Round> = rounds.iter().filter(|round| !round.hit).collect();
     if clean.len() * 2 > rounds.len() && clean.len() >= ROUNDS_WORTH_KEEPING {

@@ -1,8 +1,8 @@
 //! Rounds: every entrant once in a new random order, repeated until the time is over; then ratios.
 //!
-//! Every comparison is made in rounds: `interleave` runs threads of this process, other callers
-//! drive processes or machines. Entrants are the subjects, and the baseline a second time as the
-//! last: its ratio to itself gives the noise floor.
+//! Every comparison is made in rounds: `interleave` runs threads of this process; other callers
+//! control processes or virtual machines. The entrants are the subjects and, as the last entrant,
+//! the baseline a second time. The baseline's ratio to itself gives the noise floor.
 //!
 //! From the bottom up:
 //!
@@ -23,11 +23,11 @@ use crate::random::Random;
 pub struct Limits {
     /// The time that rounds may take, counted from `started`.
     pub budget: Duration,
-    /// The start of that time.
+    /// The moment at which that time starts.
     pub started: Instant,
-    /// Rounds that are run even beyond the budget.
+    /// The number of rounds that run even if the budget is exceeded.
     pub least: usize,
-    /// Rounds after which the run ends in any case.
+    /// The number of rounds after which the run ends in any case.
     pub most: usize,
 }
 
@@ -53,11 +53,11 @@ pub enum Next {
     Stopped,
 }
 
-/// Runs rounds within their limits. `watch` checks the machine before each round. `round`
+/// Runs rounds within these limits. `watch` checks the machine before each round. `round`
 /// receives the number of the round, and `after` receives the progress of the run.
 ///
-/// Returns the number of rounds that count, and the error that ended them; the rounds before the
-/// error are complete.
+/// Returns the number of rounds that count, and the error that ended the run; the rounds before
+/// the error are complete.
 pub fn repeat<C, E>(
     limits: Limits,
     watch: &mut Watch,
@@ -83,7 +83,7 @@ pub fn repeat<C, E>(
     (done, Ok(()))
 }
 
-/// The order in which entrants take their turns.
+/// The order in which the entrants of a round run.
 #[derive(Clone, Debug)]
 pub struct Order {
     random: Random,

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The head and the tail are loaded before the loop stores anything, and are stored after it. The
-//! loop therefore may overwrite both and needs no remainder of its own.
+//! loop may therefore overwrite both, and needs no code for a remainder.
 //!
 //! The head of a forward copy is one register, or one line if [`Line::COPY_ALIGNMENT`] requires it.
 //! A longer head saves no store on average, and costs most at the common sizes that are a multiple
@@ -67,7 +67,8 @@ pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8,
     let inner = small::inner_offset::<128>(length);
     let end = length - LINE;
     // SAFETY: 0 <= inner <= 64 and inner + 64 <= length, so the four lines lie inside `length`
-    // bytes; they cover it for the reason that `copy_17_to_64` gives for a quarter of the size.
+    // bytes; they cover all bytes for the reason that `copy_17_to_64` gives for a quarter of the
+    // size.
     unsafe {
         L::move_4(
             [target, target.add(inner), target.add(end - inner), target.add(end)],
@@ -76,8 +77,9 @@ pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8,
     }
 }
 
-/// memmove of 65 to 256 bytes with a branch at 128, which saves half of the loads and stores up to
-/// 128 bytes. Callers that have inlined the sizes up to 64 bytes use it; `small` gives the reason.
+/// memmove of 65 to 256 bytes with a branch at 128, which saves half of the loads and stores up
+/// to 128 bytes. Callers that have inlined the sizes up to 64 bytes use this function; `small`
+/// gives the reason.
 ///
 /// # Safety
 /// The conditions of [`copy`] apply, and `length` must be in that range.
@@ -89,8 +91,8 @@ pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
     length: usize,
 ) {
     let end = length - LINE;
-    // SAFETY: the two lines lie inside `length` bytes and cover them, because these are at most two
-    // lines; both loads precede both stores. Above 128 bytes, the length is in the range of
+    // SAFETY: the two lines lie inside `length` bytes and cover them, because `length` is at most
+    // two lines; both loads precede both stores. Above 128 bytes, the length is in the range of
     // `copy_65_to_256`.
     unsafe {
         if length <= 2 * LINE {
@@ -110,8 +112,8 @@ pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
 /// The conditions of [`copy`] apply, and `length` must be above 256.
 #[inline(always)]
 pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8, length: usize) {
-    // One comparison covers both cases: if the target is below the source, the difference wraps to
-    // a huge distance above it.
+    // One comparison covers disjoint and overlapping areas: if the target is below the source,
+    // the difference wraps to a huge distance above the source.
     let distance = target.addr().wrapping_sub(source.addr());
     // SAFETY: the caller's promise, each branch has the length that its callee requires, and
     // `backward` is chosen exactly if the target starts inside the source.
@@ -132,9 +134,9 @@ pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8,
 unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let inner = 2 * LINE;
     let end = length - 2 * LINE;
-    // SAFETY: `length` is more than two pieces of two lines and at most four. Up to three pieces,
-    // the first two and the last piece lie inside it and cover it; above, the first two and the
-    // last two do. All loads precede all stores.
+    // SAFETY: `length` is larger than two pieces of two lines and at most four pieces. If it is
+    // up to three pieces, the first two pieces and the last one lie inside it and cover it. If it
+    // is more, the first two pieces and the last two do. All loads precede all stores.
     unsafe {
         if !L::EIGHT_LINES && length <= 6 * LINE {
             let a = load_2::<L>(source);
@@ -162,10 +164,10 @@ unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: u
 unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
     // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts at most
-    // COPY_ALIGNMENT - 1 below COPY_ALIGNMENT, where the head ends, and grows by `step` while it is
-    // below length - step, so each step ends below `length`; the tail covers what is left.
-    // target + at is a multiple of ALIGNMENT because `step` is one too. A step completes its
-    // loads before it stores, and stores only below what later steps load.
+    // COPY_ALIGNMENT - 1 below COPY_ALIGNMENT, where the head ends, and grows by `step` while it
+    // is below length - step, so each step ends below `length`; the tail covers the remaining
+    // bytes. target + at is a multiple of ALIGNMENT because `step` is a multiple of it too. A
+    // step completes its loads before it stores, and stores only below what later steps load.
     unsafe {
         let head = L::load(source);
         let tail_start = length - step;
@@ -191,8 +193,8 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
 unsafe fn backward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
     // SAFETY: the mirror of `forward`. `end` starts at most COPY_ALIGNMENT below `length`, at a
-    // multiple of COPY_ALIGNMENT, and shrinks by `step` while it is above `step`, so no step starts
-    // below 0; the head covers what is left.
+    // multiple of COPY_ALIGNMENT, and shrinks by `step` while it is above `step`, so no step
+    // starts below 0; the head covers the remaining bytes.
     unsafe {
         let head = load_step::<L>(source);
         let tail = L::load(source.add(length - LINE));
@@ -223,7 +225,8 @@ unsafe fn store_2<L: Line>(target: *mut u8, lines: [L; 2]) {
     }
 }
 
-/// The lines of a step: those beyond [`Line::STEP`] repeat the first, and the compiler drops them.
+/// The lines of a step: lines beyond [`Line::STEP`] repeat the first line, and the compiler drops
+/// them.
 type Step<L> = [L; 4];
 
 #[inline(always)]

@@ -1,9 +1,10 @@
 //! memset over cache lines: `generic::copy` without the loads.
 //!
-//! The copy has a block without branches for 257 to 512 bytes; here it lost 10%, because a loop of
-//! stores is too short to hide the branch that leads to it. The head is one register, as in the
-//! copy: on Zen 4, fills of 384 to 2048 bytes take 0.83 to 0.95 of libc's time with a head of one
-//! register. With a head of two lines they take libc's time, and with one line 6% more.
+//! The copy has a block without branches for 257 to 512 bytes; such a block made fills 10%
+//! slower, because a loop of stores is too short to hide the branch that leads to the block. The
+//! head is one register, as in the copy: on Zen 4, fills of 384 to 2048 bytes take 0.83 to 0.95
+//! of libc's time with a head of one register. With a head of two lines, fills take libc's time,
+//! and with a head of one line 6% more.
 
 use super::BLOCK_MAX;
 use crate::arch::line::LINE;

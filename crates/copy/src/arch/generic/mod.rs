@@ -4,9 +4,9 @@
 //! set files, which enable the features that it needs.
 //!
 //! Steps are written out, without closures, iterators or loops over registers. The crate is
-//! `no_builtins`, so link-time optimization skips it, although the compiler has left unrolling to
-//! that pass: with `lto = "thin"`, a `for` over four lines stayed a loop over the stack, and a copy
-//! of 65 to 256 bytes takes twice libc's time instead of 0.8 of it. A test reads the crate's
+//! `no_builtins`, so link-time optimization skips it, although the compiler leaves unrolling to
+//! that pass: with `lto = "thin"`, a `for` over four lines stayed a loop over the stack, and a
+//! copy of 65 to 256 bytes takes twice libc's time instead of 0.8 of it. A test reads the crate's
 //! assembly with and without link-time optimization.
 //!
 //! From the bottom up:

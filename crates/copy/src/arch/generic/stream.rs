@@ -2,9 +2,10 @@
 //!
 //! # Idea
 //!
-//! A plain store reads the target's line before it overwrites it, and evicts a line that may still
-//! be needed. A non-temporal store does neither. It is faster if the target is larger than the
-//! last-level cache or is not read soon, and slower if the target is read soon.
+//! A plain store reads the target's line before it overwrites it, and evicts a line that may
+//! still be needed. A non-temporal store does neither. Non-temporal stores are faster if the
+//! target is larger than the last-level cache or is not read soon, and slower if the target is
+//! read soon.
 //!
 //! A copy has two forms. `PAGES` = 1 copies consecutively and prefetches the source [`AHEAD`] bytes
 //! before it is loaded. `PAGES` = 4 interleaves four pages, two lines of each in turn, so that four
@@ -35,10 +36,10 @@ const PAGE: usize = 4096;
 /// The distance in bytes between a prefetch of the source and its load.
 const AHEAD: usize = 2048;
 
-/// The bytes of a page that are copied before the next page's turn.
+/// The number of bytes that are copied in one page before the copy continues in the next page.
 const TURN: usize = 2 * LINE;
 
-/// memmove of any length. It streams copies that are longer than 256 bytes and do not overlap.
+/// memmove of any length. Streams copies that are longer than 256 bytes and do not overlap.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable for `length` bytes, and the processor must have
@@ -52,7 +53,7 @@ pub(crate) unsafe fn stream_copy<L: Line, const PAGES: usize>(
     let apart = target.addr().abs_diff(source.addr()) >= length;
     // SAFETY: the caller's promise. The head makes `target` a multiple of LINE and is at most
     // LINE - 1 < length bytes; each group and each line changes all three variables together, and
-    // only while that much is left.
+    // only while that many bytes remain.
     unsafe {
         if length <= BLOCK_MAX || !apart {
             return copy::<L>(target, source, length);
@@ -99,7 +100,7 @@ unsafe fn stream_group<L: Line, const PAGES: usize>(target: *mut u8, source: *co
     }
 }
 
-/// memset of any length. It streams fills that are longer than 256 bytes.
+/// memset of any length. Streams fills that are longer than 256 bytes.
 ///
 /// # Safety
 /// `target` must be writable for `length` bytes, and the processor must have `L`'s features.

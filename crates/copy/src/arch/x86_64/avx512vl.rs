@@ -1,14 +1,14 @@
 //! AVX-512VL: AVX2's width on the registers ymm16 to ymm31.
 //!
-//! Those registers have no SSE halves, so a block of up to 256 bytes that uses no others needs no
-//! `vzeroupper` before it returns and never aborts a hardware transaction. The block is assembly
-//! because the compiler prefers ymm0 to ymm15; in the loops above 256 bytes, the compiler chooses
-//! the registers. It joins two accesses to adjacent ymm registers into one access to a zmm
-//! register, so the loop aligns the target to a line. If it aligned the target to a ymm register,
-//! every store would cross two lines in half of the calls. In L1 on Cascade Lake, this alignment
-//! takes 1.00 (768 B), 1.23 (2 KiB) and 1.18 (4 KiB) times as long; a step in assembly with ymm16
-//! to ymm19 takes 1.11 to 1.19 times as long. Fills align the target to a register: aligned to a
-//! line, they take 1.03 to 1.08 times as long.
+//! Those registers have no SSE halves, so a block of up to 256 bytes that uses no other registers
+//! needs no `vzeroupper` before it returns and never aborts a hardware transaction. The block is
+//! assembly because the compiler prefers ymm0 to ymm15; in the loops above 256 bytes, the
+//! compiler chooses the registers. The compiler joins two accesses to adjacent ymm registers into
+//! one access to a zmm register, so the loop aligns the target to a line. If the loop aligned the
+//! target to a ymm register, every store would cross a line boundary in half of the calls. In L1
+//! on Cascade Lake, the alignment to a ymm register takes 1.00 (768 B), 1.23 (2 KiB) and 1.18 (4
+//! KiB) times as long; a step in assembly with ymm16 to ymm19 takes 1.11 to 1.19 times as long.
+//! Fills align the target to a register: aligned to a line, they take 1.03 to 1.08 times as long.
 
 use core::arch::asm;
 use core::arch::x86_64::{

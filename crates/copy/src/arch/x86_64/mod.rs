@@ -8,7 +8,7 @@
 //! - `avx512`: one 64-byte register per line;
 //! - `string`: `rep movsb` and `rep stosb`;
 //! - `masked`: small sizes, with masked loads and stores;
-//! - `zmm_high`: sizes above those of `masked`, with AVX-512's lines in zmm16 to zmm31.
+//! - `zmm_high`: sizes above the limit of `masked`, with AVX-512's lines in zmm16 to zmm31.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;

@@ -1,9 +1,10 @@
 //! `rep movsb` and `rep stosb`: the microcode's own loop.
 //!
-//! They are fast on Intel processors since Ivy Bridge from a few KiB up to the last-level cache.
-//! They are slow on AMD Zen 3 and 4 if target and source have different offsets in a cache line.
-//! The default policies of `policy::rows` take this into account. Registers copy the start, so that
-//! the string instruction starts at a line boundary of the target.
+//! These string instructions are fast on Intel processors since Ivy Bridge from a few KiB up to
+//! the last-level cache. They are slow on AMD Zen 3 and 4 if target and source have different
+//! offsets in a cache line. The default policies of `policy::rows` take this into account.
+//! Registers copy the start, so that the string instruction starts at a line boundary of the
+//! target.
 
 use core::arch::asm;
 

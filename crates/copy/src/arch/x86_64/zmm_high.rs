@@ -1,11 +1,11 @@
 //! Copies and fills of more than 256 bytes with AVX-512's lines in zmm16 to zmm31, as text that
 //! continues `masked::copy_text` and `masked::fill_text`.
 //!
-//! The compiler would choose zmm0 to zmm15, whose lower parts SSE uses, and end with `vzeroupper`.
-//! That is four more operations on the critical path of calls whose size was mispredicted. For
-//! packet sizes (64, 594 and 1,518 bytes) in L1 on Emerald Rapids, copies in the compiler's
-//! registers, reached through two jumps, take 1.03 of glibc's time, and the copies here take
-//! 0.99; fills take 1.11 and 1.01.
+//! The compiler would choose zmm0 to zmm15, whose lower parts SSE uses, and end with
+//! `vzeroupper`. `vzeroupper` adds four operations to the critical path of a call whose size was
+//! mispredicted. For packet sizes (64, 594 and 1,518 bytes) in L1 on Emerald Rapids, copies in
+//! the compiler's registers, reached through two jumps, take 1.03 of glibc's time, and the copies
+//! here take 0.99; fills take 1.11 and 1.01.
 
 /// memmove of more than 256 bytes. The label `91` gets sizes from the threshold `{lookup}` in
 /// `{thresholds}` on, and copies of more than 512 bytes whose target starts inside the source.

@@ -1,5 +1,6 @@
-//! The 2014 experiment of memcpy against vmsplice, unchanged: shared memory of the whole size, with
-//! a memcpy in and then a memcpy out; and vmsplice at both ends of a pipe, one page per call.
+//! The 2014 experiment of memcpy against vmsplice, unchanged: shared memory of the whole size,
+//! into which A copies with memcpy before B copies out of it; and vmsplice at both ends of a
+//! pipe, one page per call.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +16,7 @@ use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
 use super::{Transport, meet, path};
 use crate::channel::protocol::{Side, Task};
 
-/// The bytes that the experiment gave to each call of vmsplice: its PIPE_BUF, 4096 B.
+/// The bytes that the experiment passed to each call of vmsplice: its PIPE_BUF, 4096 B.
 const CALL_BYTES: usize = 4096;
 
 /// The experiment's `int flags = 0x1`.
@@ -37,8 +38,9 @@ pub(super) struct Staged {
     next: usize,
 }
 
-/// vmsplice into a pipe, and out of it. The pages in the pipe are A's own until B has read them.
-/// The run does not write to them before B has verified its bytes.
+/// A sends with vmsplice into a pipe, and B receives with vmsplice out of it. The pages in the
+/// pipe belong to A until B has read them. The run does not write to them before B has verified
+/// its bytes.
 pub(super) struct Vmsplice {
     pipe: File,
 }
@@ -56,7 +58,7 @@ impl Shared {
         Ok(Self { base, bytes })
     }
 
-    /// The part from `start`, for the process whose turn it is.
+    /// The bytes from `start` on, for the process that may access them now.
     fn part(&mut self, start: usize, bytes: usize) -> &mut [u8] {
         assert!(start + bytes <= self.bytes, "{start} + {bytes} is beyond {}", self.bytes);
         // SAFETY: the start is within the mapping, by the assertion above.
@@ -70,8 +72,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: address and length are those of the one `map`, and no slice of it is left. If it
-        // fails, the memory stays mapped, and there is no remedy for that.
+        // SAFETY: address and length are those of the one `map`, and no slice of it is left. If
+        // the call fails, the memory stays mapped, and there is no remedy.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -122,8 +124,8 @@ impl Transport for Staged {
         Ok(())
     }
 
-    /// A creates the shared memory, and B maps it as soon as it exists. Its pages exist before the
-    /// timed part, as in the experiment.
+    /// A creates the shared memory, and B maps it as soon as it exists. The pages of this memory
+    /// exist before the timed part, as in the experiment.
     fn before(&mut self, task: &Task, _source: &[u8]) -> Result<(), String> {
         let bytes = task.size * task.count;
         self.next = 0;
@@ -182,18 +184,18 @@ impl Transport for Vmsplice {
     }
 
     fn extra_bytes(&self) -> Option<u64> {
-        // The pipe holds A's own pages.
+        // The pipe holds the pages of A, not copies of them.
         Some(0)
     }
 }
 
-/// The experiment's replacement for memcpy, `mymemcpy`: a copy within this process through a pipe,
-/// [`CALL_BYTES`] at a time. It does twice the work of a copy and makes two system calls for each
-/// piece.
+/// The experiment's replacement for memcpy, `mymemcpy`: a copy within this process through a
+/// pipe, [`CALL_BYTES`] at a time. `mymemcpy` does twice the work of a copy and makes two system
+/// calls for each piece.
 pub(super) fn mymemcpy(target: &mut [u8], source: &[u8]) -> Result<(), String> {
     let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
     let (reader, writer) = pipe.map_err(|error| format!("make a pipe: {error}"))?;
-    // The pipe holds at least one page, so that no call waits for the other one.
+    // The pipe holds at least one page, so that neither vmsplice call waits for the other.
     for (target, source) in target.chunks_mut(CALL_BYTES).zip(source.chunks(CALL_BYTES)) {
         splice_into(&writer, source)?;
         splice_out(&reader, target)?;
@@ -201,7 +203,7 @@ pub(super) fn mymemcpy(target: &mut [u8], source: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Moves the pages of the source into a pipe, until all are in.
+/// Moves the pages of the source into a pipe, until the pipe has all of them.
 fn splice_into(pipe: impl AsFd, mut source: &[u8]) -> Result<(), String> {
     while !source.is_empty() {
         let part = IoSliceRaw::from_slice(source);
@@ -229,7 +231,7 @@ fn splice_out(pipe: impl AsFd, mut target: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a short line byte by byte, so that it does not read beyond it.
+/// Reads a short line byte by byte, so that it does not read beyond the line.
 fn line(stream: &mut UnixStream) -> std::io::Result<String> {
     let (mut text, mut byte) = (String::new(), [0]);
     loop {

@@ -10,7 +10,7 @@ use super::{Transport, meet, path};
 use crate::channel::content;
 use crate::channel::protocol::{Kind, Side, Task};
 
-/// The receiver of a message that was built in place writes to one page in this many. A program
+/// The receiver of a message that was built in place writes to one of this many pages. A program
 /// changes only a small part of a large message, and the kernel copies each page of a sealed
 /// message that is written to.
 pub const DIRTY_PAGES: usize = 10;
@@ -22,16 +22,17 @@ pub const INTEGRITY: &str = "+integrity";
 /// memory privately.
 pub const UNTRUSTED: &str = "+untrusted";
 
-/// Suffix of `haul:sealed`: untrusted as well, and the receiver announces the part that it will
-/// write to: the first tenth of the pages.
+/// Suffix of `haul:sealed`: the ends do not trust each other, and the receiver announces the part
+/// that it will write to: the first tenth of the pages.
 pub const ANNOUNCED: &str = "+announced";
 
 /// Tasks per channel. The location of a ring's memory, which decides its sets in the caches, is
-/// random for each channel. Two equal channels differ by up to a quarter for this reason alone.
+/// random for each channel. For this reason alone, the speeds of two equal channels differ by up
+/// to a quarter.
 const TASKS_OF_A_CHANNEL: u32 = 2;
 
-/// Messages and bytes that pass through a new channel before the timed part, so that it is as warm
-/// as one that has performed tasks.
+/// Messages and bytes that pass through a new channel before the timed part, so that the new
+/// channel is as warm as a channel that has performed tasks.
 const WARMING_MESSAGES_MAX: usize = 256;
 const WARMING_BYTES_MAX: usize = 4 << 20;
 
@@ -39,12 +40,13 @@ const WARMING_BYTES_MAX: usize = 4 << 20;
 pub(super) struct Haul {
     channel: Channel,
     meeting: Meeting,
-    /// Tasks that this channel has performed.
+    /// The number of tasks that this channel has performed.
     tasks: u32,
     mechanism: Option<Mechanism>,
     /// Whether the receiver of sealed messages announces the part that it will write to.
     announces: bool,
-    /// The next messages, built before the timed part: a producer would have built them in place.
+    /// The next messages, which are built before the timed part, because a real producer would
+    /// have built them in place.
     built: VecDeque<Building>,
     /// Messages that arrived in separate memory instead of the target.
     kept: Vec<Buffer>,
@@ -55,7 +57,7 @@ pub(super) struct Haul {
     fell_back: bool,
 }
 
-/// How the ends connect, each time.
+/// The socket and the settings with which the ends connect, once for each channel.
 struct Meeting {
     path: PathBuf,
     side: Side,
@@ -99,8 +101,8 @@ impl Haul {
             "auto" => None,
             name => Some(name.parse::<Mechanism>()?),
         };
-        // A sealed message is built, whatever the settings say, and the other direction uses haul's
-        // choice.
+        // A sealed message is always built in place, so the settings name no mechanism. The other
+        // direction uses haul's choice.
         let by_settings = mechanism.filter(|&mechanism| mechanism != Mechanism::Sealed);
         let settings = Settings {
             trusts_peer: is_trusted,
@@ -135,8 +137,8 @@ impl Haul {
     }
 
     /// Replaces a channel that has performed its tasks, if its mechanism uses memory of the
-    /// channel. The old channel is dropped after the new one exists: its memory would be reused
-    /// otherwise.
+    /// channel. The old channel is dropped after the new one exists: otherwise, the new channel
+    /// would get the old channel's memory.
     fn renew(&mut self, task: &Task) -> Result<(), String> {
         let has_ring = matches!(self.mechanism, None | Some(Mechanism::Inline | Mechanism::Ring));
         self.tasks += 1;
@@ -269,9 +271,9 @@ impl Transport for Haul {
     }
 }
 
-/// Writes to one page in [`DIRTY_PAGES`] without reading it. It writes the byte that is already
-/// there, because the sent bytes are verified. The message begins after `before` bytes of the
-/// seed's content.
+/// Writes one byte per [`DIRTY_PAGES`] pages without reading it. Each write stores the byte that
+/// is already there, because the run verifies the sent bytes. The message begins at byte `before`
+/// of the seed's content.
 fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
     let page_bytes = haul_measure::sys::page_bytes();
     for start in (0..buffer.len()).step_by(page_bytes * DIRTY_PAGES) {
@@ -280,8 +282,8 @@ fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
     std::hint::black_box(buffer);
 }
 
-/// Like [`change_some`], but announces the first pages and writes to these: consecutive pages, as
-/// many as `change_some` writes to.
+/// Like [`change_some`], but announces the first pages and writes to them. These are consecutive
+/// pages, as many as the pages that [`change_some`] writes to.
 fn change_first(buffer: &mut Buffer, before: usize, seed: u64) {
     let page_bytes = haul_measure::sys::page_bytes();
     let part = buffer.len().div_ceil(page_bytes * DIRTY_PAGES) * page_bytes;

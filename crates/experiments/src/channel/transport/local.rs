@@ -1,5 +1,5 @@
-//! Copies within B, for scale: one warm `memcpy`, and `mymemcpy` of the 2014 experiment of memcpy
-//! against vmsplice, through a pipe.
+//! Copies within B, as a scale for the transfers: one warm `memcpy`, and `mymemcpy` of the 2014
+//! experiment of memcpy against vmsplice, through a pipe.
 
 use haul_measure::memory::{Pages, Region};
 
@@ -83,7 +83,7 @@ impl Transport for Mymemcpy {
     }
 
     fn extra_bytes(&self) -> Option<u64> {
-        // The pipe holds the source's own pages.
+        // The pipe holds the pages of the source, not copies of them.
         Some(0)
     }
 }

@@ -3,8 +3,8 @@
 //! From the bottom up:
 //!
 //! - `stream`: the transports that every system has;
-//! - `experiment2014`: the 2014 experiment of memcpy against vmsplice, for scale;
-//! - `local`: copies within one process, for scale;
+//! - `experiment2014`: the 2014 experiment of memcpy against vmsplice, as a scale;
+//! - `local`: copies within one process, as a scale;
 //! - `haul`: haul's channels.
 
 mod experiment2014;
@@ -25,11 +25,11 @@ const MEETING: Duration = Duration::from_secs(10);
 /// The time between two attempts to connect.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// One end of a transport. Its errors are sentences without a full stop.
+/// One end of a transport. The errors of its methods are sentences without a full stop.
 pub trait Transport {
-    /// Sends a message. When it returns, the transport does not use these bytes any more, unless
-    /// its documentation says otherwise. The run does not write to them before B has verified its
-    /// bytes.
+    /// Sends a message. When the call returns, the transport does not use these bytes any more,
+    /// unless the transport's documentation says otherwise. The run does not write to these bytes
+    /// before B has verified its bytes.
     ///
     /// # Errors
     /// The message was not sent.
@@ -38,7 +38,7 @@ pub trait Transport {
     /// Receives a message of this length into memory that B alone maps.
     ///
     /// # Errors
-    /// The message did not arrive, or has another length.
+    /// The message did not arrive, or has a different length.
     fn receive(&mut self, target: &mut [u8]) -> Result<(), String>;
 
     /// Like [`receive`](Self::receive), but the sender may write to the target.
@@ -52,27 +52,27 @@ pub trait Transport {
         self.receive(target)
     }
 
-    /// Prepares the messages of a task, before the timed part. `source` holds them one after the
-    /// other at A, and is empty at B.
+    /// Prepares the messages of a task, before the timed part. At A, `source` holds the messages
+    /// one after the other; at B, it is empty.
     ///
     /// # Errors
-    /// The transport cannot prepare them.
+    /// The transport cannot prepare the messages.
     fn before(&mut self, _task: &Task, _source: &[u8]) -> Result<(), String> {
         Ok(())
     }
 
-    /// Finishes a task after the timed part: copies bytes that the transport holds elsewhere into
-    /// the target, where they are verified.
+    /// Finishes a task after the timed part: copies the bytes that the transport holds in its own
+    /// memory into the target, where the run verifies them.
     ///
     /// # Errors
-    /// The transport holds other bytes than those that were sent.
+    /// The transport holds bytes that differ from the sent bytes.
     fn after(&mut self, _target: &mut [u8]) -> Result<(), String> {
         Ok(())
     }
 
-    /// The memory of this end beyond source and target, in bytes. Memory that both ends share
-    /// counts at A. `None` if the transport does not know it: the process's memory is measured
-    /// then, and shared memory counts at both ends.
+    /// The memory of this end in addition to source and target, in bytes. Memory that both ends
+    /// share counts at A. `None` if the transport does not know it. In this case, the memory of
+    /// the process is measured, and shared memory counts at both ends.
     fn extra_bytes(&self) -> Option<u64> {
         None
     }
@@ -100,7 +100,7 @@ pub fn open(name: &str, side: Side, folder: &Path) -> Result<Box<dyn Transport>,
     }
 }
 
-/// Tries again until it succeeds or the time to connect is over.
+/// Repeats the attempt until it succeeds or the time to connect is over.
 fn meet<T, E: ToString>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, String> {
     let started = Instant::now();
     loop {

@@ -9,7 +9,8 @@ use std::path::Path;
 use super::{Transport, meet, path};
 use crate::channel::protocol::Side;
 
-/// A pipe in each direction: standard input and standard output, which the run has connected.
+/// A pipe in each direction: standard input and standard output, which the run has connected to
+/// the other end.
 pub(super) struct Pipe {
     input: File,
     output: File,
@@ -58,7 +59,7 @@ impl Transport for Pipe {
         self.input.read_exact(target).map_err(|error| error.to_string())
     }
 
-    /// The kernel's buffer for this end's direction.
+    /// The kernel's buffer for the direction in which this end sends.
     fn extra_bytes(&self) -> Option<u64> {
         Some(self.capacity_bytes)
     }
@@ -78,8 +79,8 @@ impl Transport for Unix {
     }
 }
 
-/// The bytes that the kernel buffers in the socket (socket(7), SO_SNDBUF); 0 if it does not report
-/// them.
+/// The bytes that the kernel buffers in the socket (socket(7), SO_SNDBUF); 0 if the kernel does
+/// not report them.
 fn send_buffer_bytes(stream: &UnixStream) -> u64 {
     let mut bytes: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;

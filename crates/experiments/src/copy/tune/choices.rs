@@ -1,8 +1,9 @@
 //! The small shape and the instruction set, which copies and fills share.
 //!
-//! The small shape is tried on the sizes of a service, inlined as in programs. The instruction set
-//! is tried on single sizes, from the first that uses blocks to the first that uses another method.
-//! Both are tried with both readers. The result is checked on other distributions.
+//! The shapes for small sizes are compared on the sizes of a service, inlined as in programs. The
+//! instruction sets are compared on single sizes, from the first size that uses blocks to the
+//! first size that uses another method. Both comparisons run with both readers. The result is
+//! checked on other distributions.
 
 use std::time::Duration;
 
@@ -23,8 +24,8 @@ use crate::error::Error;
 /// The functions that decide. memmove behaves like memcpy.
 const FUNCTIONS: [Function; 2] = [Function::Memcpy, Function::Memset];
 
-/// The distribution for the small shape. In memory, the shapes do not differ, and the region would
-/// take much memory.
+/// The distribution for the small shape. The comparison does not include the level memory, where
+/// the shapes do not differ and the region would be large.
 const SMALL: &str = "service";
 const SMALL_LEVELS: [Level; 2] = [Level::L1, Level::Llc];
 
@@ -39,7 +40,8 @@ const CHECKS: [(&str, Level); 4] = [
     ("packets", Level::Llc),
 ];
 
-/// The choices with the least time, or the base's if none is better; `None` if it was stopped.
+/// The choices with the least time, or the choices of the base if no others are better; `None` if
+/// the run was stopped.
 pub(super) fn train(
     config: &Tune,
     base: Policy,
@@ -71,12 +73,13 @@ pub(super) fn train(
     Ok(Some(sums.best(base)))
 }
 
-/// The base with each other small shape that this processor supports.
+/// Variants of the base, one with each further small shape that this processor supports.
 fn shapes(base: Policy) -> Vec<Entrant> {
     others(base, Small::ALL.map(|small| (small.name(), with_small(base, small))))
 }
 
-/// The base with each other instruction set that is not far slower at all sizes.
+/// Variants of the base, one with each further instruction set that is not far slower at all
+/// sizes.
 fn sets(base: Policy) -> Vec<Entrant> {
     let wide = Isa::ALL.into_iter().filter(|isa| !matches!(isa, Isa::Scalar | Isa::Sse2));
     others(base, wide.map(|isa| (isa.name(), with_isa(base, isa))))
@@ -94,7 +97,8 @@ fn with_isa(base: Policy, isa: Isa) -> Policy {
     policy
 }
 
-/// Compares the found choices with the base's, on distributions that were not used for training.
+/// Compares the found choices with the choices of the base, on distributions that were not used
+/// for training.
 pub(super) fn check(
     config: &Tune,
     [base, found]: [Policy; 2],
@@ -158,7 +162,7 @@ impl Sums {
         Self { alternatives: alternatives.iter().map(|&it| (it, 0.0)).collect(), count: 0 }
     }
 
-    /// Measures all alternatives with every function and reader; `false` if it was stopped.
+    /// Measures all alternatives with every function and reader; `false` if the run was stopped.
     fn measure(
         &mut self,
         config: &Tune,

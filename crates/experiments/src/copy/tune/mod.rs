@@ -22,7 +22,7 @@
 //! From the bottom up:
 //!
 //! - [`search`]: from times to thresholds, pure arithmetic;
-//! - `rounds`: haul under several policies in one run, and the share of the time of each;
+//! - `rounds`: haul under several policies in one run, and the time of each comparison;
 //! - `offsets`: strings at bad offsets between target and source;
 //! - `choices` and `sizes`: the trained and checked items.
 
@@ -48,22 +48,22 @@ use crate::experiment::{Experiment, nanoseconds};
 /// The share of a part's time for training.
 const TRAIN_SHARE: f64 = 0.6;
 
-/// The least saving over all checks, as a share of the time, for which a tuned set is kept. It
-/// must also exceed the noise, by the rule that the report page uses as well.
+/// The least saving over all checks, as a share of the time, for which a tuned policy is kept.
+/// The saving must also exceed the noise, according to the same rule as on the report page.
 const GAIN_MIN: f64 = 0.005;
 
-/// The largest loss at a single check for which a tuned set is kept, as a share of the time. Up
-/// to twice this loss is allowed if the noise is as large as this loss. A larger loss is allowed
-/// within [`LOSS_SHARE_MAX`].
+/// The largest loss at a single check for which a tuned policy is kept, as a share of the time.
+/// If the noise is as large as this loss, up to twice this loss is allowed. A larger loss is
+/// allowed up to [`LOSS_SHARE_MAX`].
 const LOSS_MAX: f64 = 0.01;
 
-/// The largest loss at a single check as a share of the saving over all checks: a loss of 3% at one
-/// is worth a saving of 6% over all.
+/// The largest loss at a single check as a share of the saving over all checks: a loss of 3% at
+/// one check is acceptable if all checks together save 6%.
 const LOSS_SHARE_MAX: f64 = 0.5;
 
-/// The least time of a tuning run, per byte of the largest measured size (8 s for 128 MiB). It
-/// covers the fewest rounds of all sizes up to that one, of copies and of fills, with their
-/// memory and their proofs.
+/// The least time of a tuning run, per byte of the largest measured size (8 s for 128 MiB). This
+/// time is enough for the fewest rounds of all sizes up to that one, of copies and of fills,
+/// including their memory and their proofs.
 const LEAST_NS_PER_BYTE: f64 = 60.0;
 
 /// The limits of a tuning run.
@@ -86,14 +86,14 @@ impl Default for Tune {
 }
 
 impl Tune {
-    /// The least time on a machine with these caches, whatever the budget.
+    /// The least time on a machine with these caches, independent of the budget.
     #[must_use]
     pub fn least(caches: &Caches) -> Duration {
         nanoseconds(LEAST_NS_PER_BYTE, size_uncached_bytes(caches))
     }
 }
 
-/// Its budget contains all of its time.
+/// The budget of tuning contains all of its time, so that it has no overhead.
 impl Experiment for Tune {
     fn name(&self) -> String {
         "tuning".to_owned()
@@ -111,14 +111,14 @@ impl Experiment for Tune {
         Duration::ZERO
     }
 
-    /// Emits the evidence alone. A caller that needs the policy as well calls [`tune`].
+    /// Emits only the evidence. A caller that also needs the policy calls [`tune`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         tune(self, context).map(|_| ())
     }
 }
 
-/// A part of the policy that is found, checked and kept separately, in addition to the parts before
-/// it.
+/// A part of the policy that is found, checked and kept separately, based on the previously kept
+/// parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The small shape and the instruction set, which copies and fills share.
@@ -130,10 +130,10 @@ pub enum Part {
 }
 
 impl Part {
-    /// All of them, in the order in which they are found.
+    /// All parts, in the order in which they are found.
     pub const ALL: [Self; 3] = [Self::Choices, Self::Copies, Self::Fills];
 
-    /// Its name in records.
+    /// The part's name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -143,7 +143,7 @@ impl Part {
         }
     }
 
-    /// Its share of the time, relative to the others.
+    /// The part's share of the time, relative to the other parts.
     fn weight(self) -> f64 {
         match self {
             Self::Choices => 0.25,
@@ -156,11 +156,13 @@ impl Part {
 /// The result of tuning.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// The policy to use. It keeps the default for each part for which tuning does not win.
+    /// The policy to use. The policy keeps the default for each part for which tuning finds
+    /// nothing better.
     pub policy: Policy,
     /// The result for each part, and whether it is kept.
     pub verdicts: Vec<Verdict>,
-    /// Whether it was stopped. `policy` then keeps the default for every incomplete part.
+    /// Whether it was stopped. In this case, `policy` keeps the default for every incomplete
+    /// part.
     pub stopped: bool,
 }
 
@@ -177,12 +179,12 @@ impl Tuned {
 pub struct Verdict {
     /// The part.
     pub part: Part,
-    /// The policy that training started from: the default with the parts that were kept before.
+    /// The policy with which training started: the default with the parts that were kept earlier.
     pub base: Policy,
     /// The policy that training found: `base` with this part changed.
     pub found: Policy,
-    /// The geometric mean over all checks of the time under `found` over the time under `base`;
-    /// `None` if training found nothing better, so that there was nothing to check.
+    /// The time under `found` divided by the time under `base`, as the geometric mean over all
+    /// checks; `None` if training found nothing better, so that there was nothing to check.
     pub ratio: Option<f64>,
     /// The largest ratio of a single check.
     pub ratio_worst: Option<f64>,
@@ -190,7 +192,7 @@ pub struct Verdict {
     pub is_kept: bool,
 }
 
-/// Tunes, and emits the evidence: a record for each policy and item.
+/// Tunes the policy, and emits the evidence: a record for each policy and item.
 ///
 /// # Errors
 /// See [`haul_measure::Error`]. It is also an error if haul copies a wrong byte.
@@ -203,7 +205,7 @@ pub fn tune(config: &Tune, context: &mut Context<'_>) -> Result<Tuned, Error> {
         stopped: false,
     };
     for (index, part) in Part::ALL.into_iter().enumerate() {
-        // If a part takes longer, the following parts get less.
+        // If a part takes longer, the following parts get less time.
         let weights: f64 = Part::ALL[index..].iter().map(|part| part.weight()).sum();
         let left = end.saturating_duration_since(Instant::now());
         let budget = left.mul_f64(part.weight() / weights);
@@ -220,7 +222,7 @@ pub fn tune(config: &Tune, context: &mut Context<'_>) -> Result<Tuned, Error> {
     Ok(tuned)
 }
 
-/// Trains, searches and checks; `None` if it was stopped.
+/// Trains, searches and checks; `None` if the run was stopped.
 fn tune_part(
     config: &Tune,
     part: Part,
@@ -250,9 +252,9 @@ fn tune_part(
     Ok(Some(verdict))
 }
 
-/// Keeps a policy that wins over all checks and does not lose at any of them by more than that
-/// win is worth. A policy that the checks cannot decide is not kept, because the defaults are
-/// known from other machines.
+/// Keeps a policy that wins over all checks and does not lose more at any single check than that
+/// win allows. A policy that the checks cannot decide is not kept, because the defaults are known
+/// from other machines.
 fn judge(verdict: &mut Verdict, checks: &[Comparison]) {
     let all = Comparison::mean(&checks.iter().collect::<Vec<_>>());
     verdict.ratio = all.as_ref().map(|all| all.ratio);
@@ -321,7 +323,7 @@ mod tests {
         };
         assert!(!with(1.08, 0.01) && !with(1.08, 0.03) && !with(1.08, 0.10));
         assert!(with(1.02, 0.03));
-        // With one check of so much noise, the checks cannot decide.
+        // If one check has so much noise, the checks cannot decide.
         assert!(!with(1.0, 0.30));
     }
 }

@@ -17,11 +17,11 @@ use crate::copy::{Function, ThenRead, proof};
 use crate::error::Error;
 use crate::outcome::{self, Metric, Template};
 
-/// The share of a comparison's time for rounds. The rest is for mapping and touching its memory,
-/// and for its proofs.
+/// The share of a comparison's time that its rounds may take. The rest of the time is for mapping
+/// and touching the comparison's memory, and for its proofs.
 const OWN_SHARE: f64 = 0.75;
 
-/// The smallest number of rounds per comparison, whatever the budget.
+/// The smallest number of rounds per comparison, independent of the budget.
 const ROUNDS_MIN: usize = 7;
 
 /// The intended time of a sample, unless one call takes longer.
@@ -30,8 +30,8 @@ const SAMPLE: Duration = Duration::from_micros(150);
 /// A policy with its name in records.
 pub(super) type Entrant = (&'static str, Policy);
 
-/// Divides the remaining time among the remaining comparisons. The preparation of a comparison, or
-/// a few rounds of a large size, leave less for the others.
+/// Divides the remaining time among the remaining comparisons. The preparation of a comparison,
+/// or a few rounds of a large size, leave less time for the other comparisons.
 pub(super) struct Allotment {
     end: Instant,
     items: usize,
@@ -85,9 +85,9 @@ pub(super) fn drawn(
     Ok(Workload::drawn(&mix, &context.caches, 1)?)
 }
 
-/// Measures haul under several policies, the first of which is the baseline. Emits the records, and
-/// returns the ratio of each of the others to the baseline. `None` if the run was stopped before a
-/// round.
+/// Measures haul under several policies, the first of which is the baseline. Emits the records,
+/// and returns the ratio of each other policy to the baseline. `None` if the run was stopped
+/// before the first round was complete.
 pub(super) fn compare(
     config: &Tune,
     item: &Item,

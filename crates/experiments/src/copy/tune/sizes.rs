@@ -20,7 +20,7 @@ use crate::copy::workload::Workload;
 use crate::copy::{Function, Plain, ThenRead, sizes};
 use crate::error::Error;
 
-/// Distributions of the check, each with a level at which large sizes matter.
+/// The distributions of the check, each with a memory level at which large sizes matter.
 const CHECKS: [(&str, Level); 3] =
     [("storage", Level::L2), ("storage", Level::Llc), ("messages", Level::L2)];
 
@@ -28,7 +28,7 @@ const CHECKS: [(&str, Level); 3] =
 /// 100 ns, and such a copy at least 15 µs.
 const READ_BELOW_BYTES: usize = 1 << 20;
 
-/// The policy of a function with the methods that cost the least; `None` if it was stopped.
+/// The policy of a function with the methods that cost the least; `None` if the run was stopped.
 pub(super) fn train(
     config: &Tune,
     function: Function,
@@ -50,8 +50,8 @@ pub(super) fn train(
     if !takes_new_strings(&found, &base) {
         return Ok(Some(found));
     }
-    // Strings may be far slower at offsets that random addresses rarely have. Such sizes are tried
-    // at offsets that are known to be bad.
+    // At offsets that random addresses rarely have, strings may be far slower. Sizes that would
+    // newly use strings at any alignment are tried at offsets that are known to be bad.
     for trained in &mut trained {
         let size = trained.size;
         let is_string = |policy| search::method(function, policy, size) == Method::String;
@@ -66,7 +66,7 @@ pub(super) fn train(
     Ok(Some(search::best(function, &trained, base)))
 }
 
-/// Whether `found` makes some copies use a string at any alignment that did not use one under
+/// Whether, under `found`, some copies use a string at any alignment that did not use one under
 /// `base`.
 fn takes_new_strings(found: &Policy, base: &Policy) -> bool {
     let range =
@@ -84,8 +84,8 @@ fn training_sizes(config: &Tune, context: &Context<'_>) -> Result<Vec<usize>, Er
     let uncached = size_uncached_bytes(&context.caches);
     let mut largest = config.size_max_bytes.unwrap_or(uncached).max(2 * LOOKUP_MIN);
     if let Some(available) = Sys::new().memory_available_bytes() {
-        // Source and target use half of the available memory at most. The rest is left to the
-        // machine.
+        // Source and target use at most half of the available memory. The rest is for other
+        // processes.
         while largest as u64 > available / 4 && largest > 2 * LOOKUP_MIN {
             largest /= 2;
         }
@@ -93,8 +93,8 @@ fn training_sizes(config: &Tune, context: &Context<'_>) -> Result<Vec<usize>, Er
     sizes::powers(LOOKUP_MIN, largest, 1)
 }
 
-/// haul under the policy in force and with each method forced, at one size; `None` if it was
-/// stopped before a round.
+/// haul under the policy in force and with each method forced, at one size; `None` if the run was
+/// stopped before the first round was complete.
 fn train_one(
     config: &Tune,
     function: Function,
@@ -123,7 +123,7 @@ fn train_one(
 }
 
 /// Compares the found policy with the base on items that training did not use: on sizes between
-/// the powers, wherever the two policies differ, and on distributions.
+/// the powers of two at which the two policies differ, and on distributions.
 pub(super) fn check(
     config: &Tune,
     function: Function,
@@ -165,7 +165,7 @@ pub(super) fn check(
     Ok(checks)
 }
 
-/// A check, with the part that it belongs to.
+/// A check, with the part to which it belongs.
 fn checked(item: Item) -> Item {
     let part = if item.function == Function::Memset { Part::Fills } else { Part::Copies };
     Item { more: vec![(key::PART, part.name().into())], ..item }

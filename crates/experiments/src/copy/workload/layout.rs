@@ -21,10 +21,10 @@ pub(super) enum Layout {
 /// The distance from a source to the target above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Apart {
-    /// The distance contains the smallest multiple of this many bytes that keeps the two from
-    /// overlapping.
+    /// The distance contains the smallest multiple of this many bytes that keeps the two buffers
+    /// from overlapping.
     pub multiple_of: usize,
-    /// The distance is larger by this many bytes.
+    /// Bytes that are added to this multiple.
     pub and: usize,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Bytes by which both may be shifted.
+    /// Bytes by which both buffers may be shifted.
     const ROOM_BYTES: usize = 64 << 10;
 
     pub(super) fn new(size_bytes: usize, apart: Apart) -> Self {
@@ -54,8 +54,8 @@ impl Pair {
         self.distance_bytes + Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES
     }
 
-    /// The memory, with touched pages only where buffers lie. Between two buffers that are far
-    /// apart, there is no memory.
+    /// The memory, in which only the pages of the buffers are touched. The addresses between two
+    /// buffers that are far apart are not mapped.
     pub(super) fn region(self) -> Result<Region, Error> {
         let used = Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES;
         check_available(2 * used as u64, &Sys::new())?;
@@ -77,7 +77,8 @@ impl Layout {
         }
     }
 
-    /// The offset of a round's addresses. The lists of resident pairs contain their own locations.
+    /// The offset of a round's addresses. The lists of resident pairs already contain their
+    /// locations, so their offset is 0.
     pub(super) fn location_bytes(&self, round: u64) -> usize {
         match self {
             Self::Level(placement) => placement.place_bytes(round),

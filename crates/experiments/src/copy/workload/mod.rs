@@ -5,14 +5,14 @@
 //! a list that it has seen before. On a Zen 4, a list of 32 Ki calls of 17-64 B that all subjects
 //! of a round shared took between 3.6 and 6.1 ns per call, depending on how well it was
 //! predicted, and the baseline's interval against itself was 7% wide. With the lists described
-//! below, it is 0.5% wide. Hence:
+//! below, that interval is 0.5% wide. Hence:
 //!
 //! - a sample is whole lists, each with the *same sizes* in another order at other addresses;
 //! - every sample uses lists that no sample has used for half a million operations.
 //!
-//! The location of the bytes is random in each round, and the same for all subjects of the round.
-//! With one location for the whole process, chance would decide, and no number of rounds averages
-//! that out ([`haul_measure::placement`]).
+//! The location of the bytes is random in each round, and all subjects of the round share it.
+//! With one location for the whole process, chance would decide the result, and no number of
+//! rounds averages this effect out ([`haul_measure::placement`]).
 
 mod layout;
 #[cfg(test)]
@@ -45,14 +45,16 @@ const LIST_NS: f64 = 120_000.0;
 const OPERATIONS_MAX: usize = 32 << 10;
 const OPERATIONS_MIN: usize = 64;
 
-/// Operations of all lists of a thread together: some megabits of branch outcomes. The largest
-/// known predictors hold 64 KiB (Seznec, "TAGE-SC-L branch predictors again", 2016).
+/// The number of operations in all lists of a thread together, which have some megabits of branch
+/// outcomes. The largest known predictors hold 64 KiB (Seznec, "TAGE-SC-L branch predictors
+/// again", 2016).
 const OPERATIONS_OF_ALL_LISTS: usize = 512 << 10;
 
 /// The largest number of lists per thread.
 const LISTS_MAX: usize = 256;
 
-/// The distance from one sample's list to the next. It is odd, so that all lists are used.
+/// The distance from the list of one sample to the list of the next sample. The distance is odd,
+/// so that all lists are used.
 const LIST_STRIDE: usize = 5;
 
 /// The number of operations in a list whose branches predictors should learn.
@@ -75,7 +77,7 @@ pub enum Branches {
 }
 
 impl Branches {
-    /// Its name in the record parameter `branches`.
+    /// The name of the value in the record parameter `branches`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,7 +90,7 @@ impl Branches {
 /// The operations of a workload.
 #[derive(Clone, Debug)]
 pub struct Mix<'a> {
-    /// The sizes and the share of each.
+    /// The sizes and the share of each size.
     pub sizes: &'a Distribution,
     /// The cache level or memory that holds the operations' bytes.
     pub level: Level,
@@ -98,7 +100,7 @@ pub struct Mix<'a> {
     pub overlap: Overlap,
     /// Whether predictors can learn the branches.
     pub branches: Branches,
-    /// The seed of everything random.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -117,17 +119,17 @@ pub struct Workload {
 enum Turn {
     /// The beginning of a list that was not used recently.
     List,
-    /// The short list of the round, repeated, which is the same for all subjects of the round.
+    /// The short list of the round, which all subjects of the round repeat.
     Round,
 }
 
-/// One thread's memory and lists, and its position in them.
+/// One thread's memory and lists, and the thread's position in the lists.
 #[derive(Debug)]
 struct PerThread {
     region: Region,
     lists: Vec<List>,
     layout: Layout,
-    /// Samples so far.
+    /// The number of samples so far.
     samples: AtomicUsize,
     /// The location of the round's addresses.
     location: AtomicUsize,
@@ -156,9 +158,9 @@ impl Workload {
         Self::new(threads, Turn::List, 0, draw)
     }
 
-    /// One size at a time, with the copy's own two buffers again and again. They lie in the nearest
-    /// cache that holds both, at a random location for each round. Alignments are random for each
-    /// call, within a cache line and within a page.
+    /// One size at a time, with the copy's own two buffers again and again. The buffers are in
+    /// the nearest cache that holds both, at a random location in each round. Alignments are
+    /// random for each call, within a cache line and within a page.
     ///
     /// # Errors
     /// The machine does not have enough memory.
@@ -178,9 +180,9 @@ impl Workload {
             };
             ((0..PLACES).map(|_| list()).collect(), Layout::Resident(resident))
         };
-        // Bytes that fit into no cache stay in memory. If a cache may hold them, the subject
-        // itself loads them first: they lay elsewhere in the previous round, and another subject
-        // may have left them in memory.
+        // Bytes that fit into no cache are in memory in any case. If a cache may hold them, the
+        // subject itself loads them first: they were at another location in the previous round,
+        // and another subject may have left them in memory.
         let lead_in_min = u64::from(size.saturating_mul(2) <= LAST_CACHE_SHARE_BYTES);
         Self::new(threads, Turn::Round, lead_in_min, draw)
     }
@@ -189,7 +191,8 @@ impl Workload {
     /// them, on one thread.
     ///
     /// # Errors
-    /// The machine does not have enough memory, or enough address space between the two.
+    /// The machine does not have enough memory, or not enough address space between source and
+    /// target.
     pub fn apart(size: usize, apart: Apart, seed: u64) -> Result<Self, Error> {
         let pair = Pair::new(size, apart);
         let mut random = Random::new(seed);
@@ -212,8 +215,8 @@ impl Workload {
         let bytes = drawn.iter().map(|(_, layout)| layout.region_bytes() as u64);
         check_available(bytes.fold(0, u64::saturating_add), &Sys::new())?;
         let threads = drawn.into_iter().map(|(lists, layout)| {
-            // The region consists of whole huge pages. The kernel does not give a huge page for a
-            // part of one, and the location of base pages in L2 is random.
+            // The region consists of whole huge pages. The kernel does not provide a huge page
+            // for a part of a huge page, and the location of base pages in L2 is random.
             let bytes = layout.region_bytes().saturating_add(READ_SLACK_BYTES);
             let bytes = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(bytes);
             let region = Region::touched(bytes, Pages::Huge)?;
@@ -248,7 +251,7 @@ impl Workload {
     }
 }
 
-/// A list of the mix's sizes in a random order, with the right share of each.
+/// A list of the mix's sizes in a random order, in which each size has its share.
 fn list(mix: &Mix<'_>, count: usize, placement: &mut Placement, random: &mut Random) -> List {
     let mut sizes = mix.sizes.systematic(count, random);
     random.shuffle(&mut sizes);
@@ -283,7 +286,7 @@ pub struct OnWorkload<'a> {
 }
 
 impl<'a> OnWorkload<'a> {
-    /// The candidate on this workload, with the reader of every target right after it.
+    /// The candidate on this workload. The reader reads every target right after its operation.
     #[must_use]
     pub fn new(candidate: Candidate, workload: &'a Workload, read: ThenRead) -> Self {
         Self { candidate, workload, read }
@@ -295,8 +298,8 @@ impl Subject for OnWorkload<'_> {
         self.candidate.name
     }
 
-    /// Loads a list that was not used recently into the cache, makes the subject perform an eighth
-    /// of a sample of another list, and then starts at the beginning of the first.
+    /// Loads a list that was not used recently into the cache, makes the subject perform an
+    /// eighth of a sample of another list, and then starts at the beginning of the first list.
     fn prepare(&self, thread: usize, round: u64, iterations: u64) {
         let own = &self.workload.threads[thread];
         let sample = own.samples.fetch_add(1, Ordering::Relaxed);
@@ -330,9 +333,9 @@ impl Subject for OnWorkload<'_> {
         while rest > 0 {
             let list = &own.lists[index];
             let count = rest.min(list.len() - position);
-            // SAFETY: the layout drew the operations. Its region, which was mapped for this thread
-            // with the slack after it, contains them at every location and under every shift. Only
-            // this thread uses it.
+            // SAFETY: the layout drew the operations. Its region, which was mapped for this
+            // thread with the slack after it, contains them at every location and under every
+            // shift. Only this thread uses the region.
             unsafe {
                 list.run(self.candidate.routine, position..position + count, base, self.read)
             };

@@ -16,7 +16,8 @@ fn mix(sizes: &Distribution, level: Level) -> Mix<'_> {
     }
 }
 
-/// Any number of iterations, from any round, ends at the right operation and writes only targets.
+/// A run of any number of iterations, in any round, ends at the expected operation and writes
+/// only to targets.
 #[test]
 fn iterations_wrap_around_the_list() {
     let sizes = Distribution::uniform("test", 1..=40);
@@ -35,7 +36,8 @@ fn iterations_wrap_around_the_list() {
     }
 }
 
-/// All lists have the same sizes, except for one more or less of each, in different orders.
+/// All lists have the same sizes in different orders; a size may occur once more or once less in
+/// a list.
 #[test]
 fn lists_have_equal_sizes_in_different_orders() {
     let sizes = Distribution::uniform("test", 0..=16);
@@ -80,7 +82,7 @@ fn location_changes_with_each_round() {
             assert!(found.iter().all(|it| *it == found[0]), "{found:?}");
             rounds.insert(found[0]);
         }
-        // Of the 64 locations in L2, 16 draws have 14 different ones on average.
+        // 16 draws from the 64 locations in L2 have 14 different locations on average.
         assert!(rounds.len() >= 12, "{rounds:?}");
     }
 }
@@ -98,7 +100,8 @@ fn resident_sample_stays_on_its_list() {
     assert_eq!(own.position.load(Ordering::Relaxed), 5);
 }
 
-/// Two buffers lie at the requested bad offset, also 4 GiB apart, and only the buffers take memory.
+/// Two buffers lie at the requested bad offset, even if they are 4 GiB apart, and only the
+/// buffers use memory.
 #[test]
 fn pair_has_requested_distance() {
     for (multiple_of, and) in [(4096, 1), (4096, 4064), (4 << 30, 33)] {

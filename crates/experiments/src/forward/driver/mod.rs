@@ -21,8 +21,8 @@ use crate::error::Error;
 /// Packets of a loop: as many as testpmd's `start tx_first 32` sends.
 const PACKETS_OF_LOOP: usize = 32 * 32;
 
-/// The time that packets in transit get after the last one was made: on the side that ends first,
-/// on the other side, which receives no more packets, and with a kernel.
+/// The time that packets in transit have after the last packet was made: for the side that ends
+/// first, for the other side, which receives no more packets, and for a flow through a kernel.
 const LINGER: Duration = Duration::from_millis(800);
 const LINGER_OF_LAST: Duration = Duration::from_millis(80);
 const LINGER_OF_KERNEL: Duration = Duration::from_secs(3);
@@ -34,7 +34,7 @@ const QUIET_OF_KERNEL: Duration = Duration::from_millis(300);
 /// Serves one conversation on standard input, a Unix socket, until the other side closes it.
 ///
 /// # Errors
-/// Standard input is not a socket, or it ends within a line.
+/// Standard input is not a socket, or it ends in the middle of a line.
 pub fn serve() -> Result<(), Error> {
     drive::serve(converse)
 }
@@ -63,7 +63,8 @@ struct Forwarding {
     quiet: Duration,
     /// The threads that forward, each with its own queue pairs.
     workers: Vec<Worker>,
-    /// DPDK's guest may hang if its switch ends while it forwards, so the device is dropped last.
+    /// DPDK's guest may hang if its switch ends while the guest forwards, so the device is
+    /// dropped last.
     _device: Option<KeptDevice>,
 }
 
@@ -140,7 +141,7 @@ impl Forwarding {
         Err(message)
     }
 
-    /// Opens the gates, for this many packets per second of all threads together.
+    /// Opens the gates. All threads together make this many packets per second.
     fn go(&mut self, rate: Option<f64>) -> Result<(), String> {
         let rate = rate.map(|rate| rate / self.workers.len() as f64);
         for number in 0..self.workers.len() {
@@ -216,12 +217,13 @@ impl Forwarding {
         let busy_cycles = snapshots.iter().map(|snapshot| snapshot.busy_cycles).sum();
         let times = snapshots.iter().map(|snapshot| snapshot.time_ns);
         let mut counted = Counted {
-            // The threads publish one after the other: the mean time gives the right rate.
+            // The threads publish their counters one after the other, and the mean of their times
+            // gives the right rate.
             time_ns: times.sum::<u64>() / snapshots.len() as u64,
             made,
             rx_packets,
             tx_packets: sum(false, &|it| it.tx.packets),
-            // A packet with the bytes of another packet has returned as well.
+            // A packet that returned with the bytes of another packet counts as returned too.
             returned: back + sum(true, &|it| it.tx.drops_for(DropReason::Foreign)),
             missing: made.saturating_sub(back),
             cycles_per_packet: busy_cycles as f64 / rx_packets.max(1) as f64,
@@ -314,14 +316,14 @@ fn add_drops(of: &str, direction: &Direction, counted: &mut Counted) {
     }
 }
 
-/// The batches without the sizes that no burst can have.
+/// The batch counts up to the largest size that a burst had.
 fn trimmed(batches: &[u64]) -> Vec<u64> {
     let last = batches.iter().rposition(|count| *count > 0);
     batches[..last.map_or(0, |last| last + 1)].to_vec()
 }
 
-/// A guest returns packets with other addresses, as testpmd's mode `mac` does. So does a switch
-/// whose packets have no addresses, if a kernel would drop them.
+/// A guest returns packets with other addresses, as testpmd's mode `mac` does. A switch does the
+/// same if its packets have no addresses and a kernel would drop them.
 fn mode(start: &Start, flow: Flow) -> Mode {
     let is_bare = start.is_to_kernel && start.source == Source::Null;
     let (source, target) = ([0x02, 0, 0, 0, 0, 0x10], [0x02, 0, 0, 0, 0, 0x11]);

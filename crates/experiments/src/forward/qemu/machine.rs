@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::forward::flow::Layout;
 
-/// Its memory: the kernel, its initial file system, and the buffers of two rings.
+/// The guest's memory: the kernel, its initial file system, and the buffers of two rings.
 const MEMORY_MIB: u32 = 128;
 
 /// Descriptors per ring: as many as with the other guests, which is the largest number that QEMU
@@ -46,7 +46,7 @@ pub struct Qemu {
 pub(in crate::forward) struct Setting<'a> {
     /// The socket of the switch.
     pub(in crate::forward) socket: &'a Path,
-    /// The folder of its console.
+    /// The folder of the guest's console.
     pub(in crate::forward) folder: &'a Path,
     pub(in crate::forward) layout: Layout,
     /// The guest's processor, and all processors of the run.
@@ -58,7 +58,7 @@ pub(in crate::forward) struct Setting<'a> {
 
 impl Accelerator {
     /// KVM, if this process may use it and the processor supports it. In a virtual machine, the
-    /// device file alone does not show that.
+    /// device file may exist although the processor does not support KVM.
     fn of_this_machine() -> Self {
         let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
         let facts = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -106,7 +106,7 @@ impl Qemu {
         &self.path
     }
 
-    /// Its version, such as `7.2.22`.
+    /// QEMU's version, such as `7.2.22`.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
@@ -125,7 +125,8 @@ impl Qemu {
             format!("reconnect={RECONNECT_S}")
         };
         let is_packed = if setting.layout.is_packed() { "on" } else { "off" };
-        // Without MSI-X: with it, QEMU 7.2 crashes when it emulates and there is no irqfd.
+        // Without MSI-X: with MSI-X, QEMU 7.2 crashes if there is no irqfd, which is the case if
+        // it emulates the processor.
         let vectors = if is_tcg { ",vectors=0" } else { "" };
         let (socket, console) = (text(setting.socket), text(&console(setting.folder)));
         let mut words: Vec<String> = [
@@ -165,14 +166,14 @@ impl Qemu {
         words.into_iter().map(OsString::from).collect()
     }
 
-    /// Whether it is of this version or a newer one.
+    /// Whether this QEMU has this version or a newer one.
     fn is_since(&self, major: u32, minor: u32) -> bool {
         let mut numbers = self.version.split('.').map_while(|number| number.parse().ok());
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
     }
 
-    /// The processors of its threads. With KVM, one thread uses the guest's processor. An
-    /// emulator has other threads with work to do, which use all processors but the switch's.
+    /// The processors of QEMU's threads. With KVM, one thread uses the guest's processor. An
+    /// emulator has other threads with work to do, which use all processors except the switch's.
     pub(super) fn cpus(&self, setting: &Setting<'_>) -> Vec<usize> {
         if self.accelerator == Accelerator::Kvm {
             return vec![setting.cpu];
@@ -181,7 +182,7 @@ impl Qemu {
         setting.cpus.iter().copied().filter(|cpu| Some(cpu) != switch).collect()
     }
 
-    /// A QEMU that may not exist, without an image.
+    /// A QEMU for tests, which may not exist and has no image.
     #[cfg(test)]
     pub(super) fn for_tests(path: &str, version: &str) -> Self {
         let (version, image) = (version.to_owned(), "/image".into());

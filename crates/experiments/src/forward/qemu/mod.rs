@@ -2,8 +2,9 @@
 //! sends every packet back through the same card.
 //!
 //! `scripts/vhost-guest --image` makes the kernel and its first process. The guest boots once and
-//! outlives its switches: QEMU connects to the next one by itself. On its console, the guest
-//! answers a number with a line that begins with that number and contains its state.
+//! outlives its switches: QEMU itself connects to the next switch. A question to the guest is a
+//! number on its console. The guest answers with a line that begins with this number and contains
+//! the guest's state.
 //!
 //! Below is `machine`: the command line of QEMU.
 
@@ -41,8 +42,8 @@ const ANSWER: &str = "haul-guest ";
 const FORWARDS: &str = "3";
 
 /// Runs a program until it ends, or until the shell's own input ends, so that it does not outlive
-/// the run. QEMU is killed, because without a switch, its card keeps it from handling SIGTERM.
-/// That leaves no files.
+/// the run. QEMU is killed, because without a switch, the emulated card keeps QEMU from handling
+/// SIGTERM. A killed QEMU leaves no files.
 const UNTIL_INPUT_ENDS: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
     { read -r _ <&3; kill -9 $child; } & reader=$!; trap 'kill -9 $child' TERM; \
     wait $child; wait $child; kill $reader 2>/dev/null";
@@ -66,7 +67,7 @@ pub(super) struct Session {
 struct State {
     kernel: String,
     features: u64,
-    /// Whether its card has a link, and the bridge forwards its packets.
+    /// Whether the guest's card has a link, and the guest's bridge forwards its packets.
     forwards: bool,
 }
 
@@ -114,7 +115,7 @@ impl Session {
     /// Waits until the kernel sees the switch and sends packets back.
     ///
     /// # Errors
-    /// The kernel does not do so in time, or the run was stopped.
+    /// The kernel does not send packets back in time, or the run was stopped.
     pub(super) fn await_forwarding(&mut self, stop: &AtomicBool) -> Result<(), String> {
         let started = Instant::now();
         while started.elapsed() < TIMEOUT {
@@ -149,7 +150,7 @@ impl Session {
     }
 
     /// The answer to a question. The question is repeated as often as needed, because a booting
-    /// kernel does not read it.
+    /// kernel does not read questions.
     fn ask(&mut self, timeout: Duration, stop: &AtomicBool) -> Result<State, String> {
         let started = Instant::now();
         while started.elapsed() < timeout {
@@ -207,7 +208,7 @@ fn connect(socket: &Path, children: &mut Children) -> Result<Conversation, Strin
     }
 }
 
-/// The state in an answer, after its number. Each feature is a digit, the lowest first.
+/// The state in an answer, after its number. Each feature bit is a digit, the lowest bit first.
 fn parse_state(text: &str) -> Option<State> {
     let word = |key: &str| text.split(' ').find_map(|word| word.strip_prefix(key));
     let bits = word("features=")?.bytes().enumerate();

@@ -13,14 +13,14 @@ use crate::forward::flow::Flow;
 use crate::forward::protocol::{Counted, Reply, Role, Start, Task};
 use crate::forward::waits;
 
-/// The longest time until haul's own process answers. It may first wait for a link, or for
-/// packets in transit.
+/// The longest time until haul's own process answers. The process may first wait for a link, or
+/// for packets in transit.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The time between two questions for its counters.
+/// The time between two requests for the process's counters.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The longest time until it answers after a trial. The longest trial takes a minute.
+/// The longest time until the process answers after a trial. The longest trial takes a minute.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A process of haul.
@@ -29,15 +29,15 @@ pub(super) struct Haul {
     conversation: Conversation,
     printed: Printed,
     process: u32,
-    /// Its counters when the measured window began.
+    /// The process's counters when the measured window began.
     before: Counted,
 }
 
 impl Haul {
-    /// Starts a process for an assignment.
+    /// Starts a process that takes this role.
     pub(super) fn start_in(assignment: &Assignment<'_>) -> Result<Box<dyn Side>, String> {
         let Assignment { role, common, socket, cpus, copy, .. } = *assignment;
-        // A library's memcpy replaces that of the whole process.
+        // A library's memcpy replaces the memcpy of the whole process.
         let (copy, preloaded) = if is_library(copy) { ("libc", Some(copy)) } else { (copy, None) };
         let start = Start {
             role,
@@ -60,7 +60,7 @@ impl Haul {
     /// Starts a process.
     ///
     /// # Errors
-    /// It cannot be started, or fails; the text contains its output.
+    /// The process cannot be started, or fails; the text contains its output.
     fn start(driver: &Program, start: &Start) -> Result<Self, String> {
         let as_text = |error: io::Error| error.to_string();
         let (mut printed, writer) = Printed::new().map_err(as_text)?;
@@ -110,8 +110,8 @@ impl Haul {
         }
     }
 
-    /// Its counters at a later time than `before`. It publishes its counters every 20 ms, or when
-    /// its thread has a processor again.
+    /// The process's counters at a later time than `before`. The process publishes its counters
+    /// every 20 ms, or later if its thread has to wait for a processor.
     fn counted_later(&mut self) -> Result<Counted, String> {
         let started = Instant::now();
         loop {

@@ -59,7 +59,7 @@ pub(super) struct Common<'a> {
     pub(super) size_bytes: usize,
     /// The source of haul's packets.
     pub(super) source: Source,
-    /// The folder of the socket, and of the files that the sides need while they run.
+    /// The folder for the socket and for the files that the sides need while they run.
     pub(super) folder: &'a Path,
     /// Queue pairs between the sides.
     pub(super) queues: u16,
@@ -70,7 +70,7 @@ pub(super) struct Common<'a> {
     /// The command that starts haul's own processes.
     pub(super) driver: &'a Program,
     /// Whether the guest is a kernel. A kernel drops packets without addresses, and may hold the
-    /// others for longer than a process that polls.
+    /// other packets for longer than a process that polls.
     pub(super) is_to_kernel: bool,
     /// The flag that stops the run.
     pub(super) stop: &'a AtomicBool,
@@ -82,8 +82,8 @@ pub(super) struct Common<'a> {
 /// Every method that returns a `Result` fails if the program has ended or does not answer (the
 /// error then contains its last output), or if its answer is unexpected.
 pub(super) trait Side {
-    /// Waits until this side sees the other one. A program that polls with or without a link does
-    /// not wait.
+    /// Waits until this side sees the other side. If the program also polls without a link, this
+    /// does not wait.
     fn await_link(&mut self) -> Result<(), String> {
         Ok(())
     }
@@ -98,7 +98,8 @@ pub(super) trait Side {
         false
     }
 
-    /// Begins to forward. A side that makes packets makes `rate` per second, or as many as it can.
+    /// Begins to forward. A side that makes packets makes `rate` packets per second, or as many
+    /// as it can if `rate` is `None`.
     fn go(&mut self, _rate: Option<f64>) -> Result<(), String> {
         Ok(())
     }
@@ -113,8 +114,8 @@ pub(super) trait Side {
         Err("it makes packets of one size".to_owned())
     }
 
-    /// Counts cycles as well from now on, if the program can. A switch also counts those at the
-    /// ring.
+    /// Also counts cycles from now on, if the program can. A switch also counts the cycles of
+    /// calls at the ring.
     fn meter(&mut self, _role: Role) -> Result<(), String> {
         Ok(())
     }
@@ -142,15 +143,16 @@ pub(super) trait Side {
     /// Ends the program.
     fn end(self: Box<Self>);
 
-    /// The nanoseconds for which its forwarding threads have run, and have waited for their
-    /// processor. `None` if the kernel does not report them, or if its threads wait for each other.
+    /// The nanoseconds for which the side's forwarding threads have run, and those for which they
+    /// have waited for their processor. `None` if the kernel does not report these times, or if
+    /// the threads wait for each other.
     fn waits(&self) -> Option<(u64, u64)>;
 
-    /// The program's version, and what it agreed on with the other side.
+    /// The program's version, and the features that it agreed on with the other side.
     fn receipt(&self) -> Receipt;
 }
 
-/// A side's own version, and what it agreed on with the other side.
+/// The version of a side, and the features that it agreed on with the other side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Receipt {
     pub(super) version: Option<String>,
@@ -169,7 +171,8 @@ struct Assignment<'a> {
     role: Role,
     common: &'a Common<'a>,
     socket: &'a Path,
-    /// The processors of its threads. Haul has a thread on each; the others use the first, `cpu`.
+    /// The processors of the side's threads. haul has a thread on each processor; the other
+    /// programs use the first one, `cpu`.
     cpus: &'a [usize],
     cpu: usize,
     copy: &'a str,
@@ -193,7 +196,7 @@ impl Forwarder {
         matches!(self, Self::Qemu(_))
     }
 
-    /// DPDK's testpmd, if the program is that.
+    /// DPDK's testpmd, if that is the program.
     pub(super) fn testpmd(&self) -> Option<&Testpmd> {
         if let Self::Testpmd(found) = self { Some(found) } else { None }
     }
@@ -201,7 +204,8 @@ impl Forwarder {
     /// Starts the program in this role, on these processors, with this copy.
     ///
     /// # Errors
-    /// There is no processor, the program cannot have this role, or it does not start.
+    /// There is no processor for the program, the program cannot have this role, or it does not
+    /// start.
     pub(super) fn start(
         &self,
         role: Role,

@@ -25,7 +25,8 @@ impl Side for Session {
         self.quit();
     }
 
-    /// An emulator's threads wait for each other, so that their waits mean nothing.
+    /// An emulator's threads wait for each other, so that their waits do not show a lack of
+    /// processors.
     fn waits(&self) -> Option<(u64, u64)> {
         None
     }

@@ -7,22 +7,22 @@ use crate::forward::testpmd::Stats;
 /// Packets per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::forward) struct Rates {
-    /// From the ring.
+    /// Packets from the ring, per second.
     pub(in crate::forward) rx: f64,
-    /// Into the ring.
+    /// Packets into the ring, per second.
     pub(in crate::forward) tx: f64,
-    /// Back at the physical side.
+    /// Packets that returned to the physical side, per second.
     pub(in crate::forward) returned: f64,
 }
 
-/// Cycles per packet on one side, as far as they are known.
+/// Cycles per packet on one side, if they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::forward) struct Cycles {
-    /// In rounds of its thread that moved packets.
+    /// Cycles in those rounds of the side's thread that moved packets.
     pub(in crate::forward) all: Option<f64>,
-    /// In calls at the ring, in both directions.
+    /// Cycles in calls at the ring, in both directions.
     pub(in crate::forward) ring: Option<f64>,
-    /// Whether the program counted an impossible number of cycles, which is left out.
+    /// Whether the program counted an impossible number of cycles, which the records omit.
     pub(in crate::forward) is_refused: bool,
 }
 

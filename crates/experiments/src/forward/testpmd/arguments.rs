@@ -6,11 +6,12 @@ use std::path::Path;
 use crate::forward::flow::{Flow, Layout};
 use crate::forward::protocol::Role;
 
-/// Descriptors of a ring, and packets of its pool: four times as many as the rings hold.
+/// The number of descriptors of a ring, and the number of packets of the pool, which is four
+/// times the number that the rings hold.
 const RING: u32 = 1024;
 const PACKETS: u32 = 16_384;
 
-/// Its memory: pool and rings take 40 MiB.
+/// testpmd's memory: pool and rings take 40 MiB.
 const MEMORY_MIB: u32 = 256;
 
 /// The settings of a session.
@@ -22,13 +23,13 @@ pub(in crate::forward) struct Setting<'a> {
     pub(in crate::forward) size_bytes: usize,
     /// The socket between switch and guest.
     pub(in crate::forward) socket: &'a Path,
-    /// The folder for its files while it runs.
+    /// The folder for testpmd's files while it runs.
     pub(in crate::forward) folder: &'a Path,
-    /// The processor of the thread that forwards, and the processors that its other threads may
-    /// use.
+    /// The processor of the thread that forwards, and the processors that testpmd's other threads
+    /// may use.
     pub(in crate::forward) cpu: usize,
     pub(in crate::forward) cpus: &'a [usize],
-    /// Whether its memory comes from the kernel's pool of huge pages.
+    /// Whether testpmd's memory comes from the kernel's pool of huge pages.
     pub(in crate::forward) is_huge: bool,
     /// Whether the other side is a kernel, which drops packets without addresses.
     pub(in crate::forward) is_to_kernel: bool,
@@ -39,7 +40,7 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
     let all: Vec<String> = cpus.iter().map(ToString::to_string).collect();
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |word: String| words.push(word.into());
-    // The main thread may use any of the processors. The other thread is pinned and forwards.
+    // The main thread may use any of the processors. The other thread, which forwards, is pinned.
     add("--lcores".into());
     add(format!("0@({}),1@{cpu}", all.join(",")));
     for word in ["--no-pci", "--no-telemetry", "-v", "-m"] {
@@ -61,13 +62,13 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
             if *flow == Flow::Pvp {
                 add(format!("--vdev=net_null0,size={size_bytes},copy=0"));
             }
-            // Its source does not write packets; this mode writes addresses.
+            // testpmd's source does not write packets; this mode writes addresses.
             if *is_to_kernel { "mac" } else { switch_mode(*flow) }
         }
         Role::Guest => {
             add("--log-level=pmd.net.virtio.init:debug".into());
             if *layout == Layout::PackedVector {
-                // Otherwise it uses AVX2, and scalar functions.
+                // Without this option, testpmd uses AVX2, and scalar functions.
                 add("--force-max-simd-bitwidth=512".into());
             }
             add(format!(
@@ -78,7 +79,8 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
             guest_mode(*flow)
         }
     };
-    // Otherwise it waits for up to nine seconds for links, which come when the other side does.
+    // Without `--disable-link-check`, testpmd waits for links for up to nine seconds, but a link
+    // exists only after the other side has started.
     for word in ["--", "-i", "--nb-cores=1", "--no-flush-rx", "--burst=32", "--disable-link-check"]
     {
         add(word.into());

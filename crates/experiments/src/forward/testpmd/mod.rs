@@ -1,8 +1,9 @@
 //! DPDK's testpmd as switch and as guest: its command lines, its prompt, and its output.
 //!
-//! A guest here is testpmd with `net_virtio_user`: a virtio driver in a process, without a
-//! hypervisor. Rates are those that testpmd prints itself, "since last show". It reads its own
-//! clock together with its counters, so that a late command does not change them.
+//! In this module, a guest is testpmd with `net_virtio_user`: a virtio driver in a process,
+//! without a hypervisor. Rates are the figures that testpmd itself prints, "since last show".
+//! testpmd reads its own clock together with its counters, so that a late command does not change
+//! the rates.
 //!
 //! From the bottom up:
 //!
@@ -28,19 +29,20 @@ use crate::drive::{Program, Silence, Terminal};
 /// The prompt for a command.
 const PROMPT: &str = "testpmd> ";
 
-/// The longest time until it has started: it touches all of its memory.
+/// The longest time until testpmd has started: it touches all of its memory.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest time until it answers: its main thread has no processor of its own while both poll.
+/// The longest time until testpmd answers: its main thread shares a processor with a thread that
+/// polls.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest time until two connected sides see each other.
 const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time between two questions.
+/// The time between two requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The number of questions for cycles if the answers are impossible.
+/// The largest number of requests for cycles if testpmd's answers are impossible.
 const TRIES_TO_METER: usize = 3;
 
 /// The name of the program in Debian.
@@ -62,13 +64,13 @@ pub(super) struct Session {
 }
 
 impl Testpmd {
-    /// The remedy if it is not installed.
+    /// The remedy if testpmd is not installed.
     pub const REMEDY: &'static str = "apt-get install dpdk-dev, or name it with --testpmd";
 
     /// The testpmd at this path, or on `PATH`.
     ///
     /// # Errors
-    /// The reason why there is none.
+    /// The reason why testpmd cannot be used.
     pub fn find(path: Option<&Path>) -> Result<Self, String> {
         if let Some(path) = path {
             let is_there = path.is_file();
@@ -82,7 +84,8 @@ impl Testpmd {
         found.map(|path| Self { path, simd_bits: None }).ok_or_else(|| format!("no {FILE} on PATH"))
     }
 
-    /// This testpmd with vectors of at most this many bits. `None` leaves the choice to its EAL.
+    /// This testpmd with vectors of at most this many bits. `None` leaves the choice to DPDK's
+    /// EAL.
     #[must_use]
     pub fn with_simd_bits(self, simd_bits: Option<u32>) -> Self {
         Self { simd_bits, ..self }
@@ -98,17 +101,17 @@ impl Testpmd {
         let bits = self.simd_bits.map(|bits| format!("--force-max-simd-bitwidth={bits}").into());
         let words = bits.into_iter().chain(arguments(setting)).collect();
         let mut program = Program::new(&self.path).with(words);
-        // Otherwise it leaves a folder in /var/run/dpdk.
+        // Otherwise testpmd leaves a folder in /var/run/dpdk.
         program.environment = vec![("RUNTIME_DIRECTORY".into(), setting.folder.into())];
         program
     }
 }
 
 impl Session {
-    /// Starts it, and waits for its first prompt.
+    /// Starts testpmd, and waits for its first prompt.
     ///
     /// # Errors
-    /// It cannot be started, or fails; the text contains its output.
+    /// testpmd cannot be started, or fails; the text contains its output.
     pub(super) fn start(testpmd: &Testpmd, setting: &Setting<'_>) -> Result<Self, String> {
         let program = testpmd.program(setting);
         let terminal = Terminal::start(&program).map_err(|error| error.to_string())?;
@@ -126,7 +129,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Its process ID.
+    /// testpmd's process ID.
     pub(super) fn process(&self) -> u32 {
         self.terminal.process()
     }
@@ -134,7 +137,7 @@ impl Session {
     /// Begins to forward. A loopback's first packets come from the switch.
     ///
     /// # Errors
-    /// It has ended, or does not answer.
+    /// testpmd has ended, or does not answer.
     pub(super) fn go(&mut self) -> Result<(), String> {
         let is_first = (self.role, self.flow) == (Role::Switch, Flow::Loopback);
         self.ask(if is_first { "start tx_first 32" } else { "start" }).map(drop)
@@ -143,7 +146,7 @@ impl Session {
     /// Waits until the port to the other side has its link.
     ///
     /// # Errors
-    /// It has no link in time.
+    /// The port has no link in time.
     pub(super) fn await_link(&mut self) -> Result<(), String> {
         let started = Instant::now();
         while started.elapsed() < LINK_TIMEOUT {
@@ -155,18 +158,18 @@ impl Session {
         Err(format!("its port has no link after {} s", LINK_TIMEOUT.as_secs()))
     }
 
-    /// Counters of both ports, and their rates since the last call: of the port to the other side,
-    /// and of the physical port if there is one.
+    /// The counters, and the rates since the last call, of the port to the other side, and of the
+    /// physical port if it exists.
     ///
     /// # Errors
-    /// It has ended, does not answer, or its answer has no counters.
+    /// testpmd has ended, does not answer, or its answer has no counters.
     pub(super) fn stats(&mut self) -> Result<(Stats, Option<Stats>), String> {
         let text = self.ask("show port stats all")?;
         let own = parse_stats(&text, 0).ok_or_else(|| format!("no counters in {text:?}"))?;
         Ok((own, parse_stats(&text, 1)))
     }
 
-    /// Its version, such as `22.11.11`.
+    /// testpmd's version, such as `22.11.11`.
     pub(super) fn version(&self) -> Option<String> {
         parse_version(&self.terminal.everything())
     }
@@ -182,14 +185,14 @@ impl Session {
         (parse_path(&text, "Rx"), parse_path(&text, "Tx"))
     }
 
-    /// Starts counting the cycles in which its thread had packets.
+    /// Starts counting the cycles in which testpmd's thread had packets.
     ///
     /// # Errors
-    /// It has ended, or does not answer.
+    /// testpmd has ended, or does not answer.
     pub(super) fn meter(&mut self) -> Result<(), String> {
         self.ask("set record-core-cycles on")?;
-        // A thread in the middle of a burst would count the time since the machine's start for that
-        // burst. It must have finished the burst before the counts are cleared.
+        // A thread in the middle of a burst would count the time since the machine's start for
+        // that burst. The thread must have finished the burst before the counts are cleared.
         std::thread::sleep(POLL_INTERVAL);
         self.clear()
     }
@@ -199,12 +202,13 @@ impl Session {
         self.ask("clear fwd stats all").map(drop)
     }
 
-    /// The cycles per packet since the counting began; `None` if no packet came. Counts that its
-    /// thread writes while they are cleared keep their old values, so that more cycles are
-    /// counted than have passed. Such cycles are counted again, a few times.
+    /// The cycles per packet since the counting began; `None` if no packet arrived. Counts that
+    /// testpmd's thread writes while the counts are cleared keep their old values, so that more
+    /// cycles are counted than have passed. In this case, the cycles are counted again, a few
+    /// times.
     ///
     /// # Errors
-    /// It has ended, or does not answer.
+    /// testpmd has ended, or does not answer.
     pub(super) fn metered(&mut self) -> Result<Metering, String> {
         let mut found = Metering::None;
         for _ in 0..TRIES_TO_METER {
@@ -221,7 +225,8 @@ impl Session {
         Ok(found)
     }
 
-    /// Kills it. By itself it would need a second or two, in which it waits for its threads.
+    /// Kills testpmd. To end regularly, it would need a second or two, in which it waits for its
+    /// threads.
     pub(super) fn quit(mut self) {
         self.terminal.end(&[], Duration::ZERO);
     }
@@ -229,21 +234,21 @@ impl Session {
     /// Stops forwarding, and returns its counters.
     ///
     /// # Errors
-    /// It has ended, or does not answer.
+    /// testpmd has ended, or does not answer.
     pub(super) fn halt(&mut self) -> Result<(Stats, Option<Stats>), String> {
         self.ask("stop")?;
         self.stats()
     }
 
-    /// Its answer to a command: everything up to the next prompt. A line that another thread prints
-    /// in between, such as that of a link, does not end it.
+    /// The answer of testpmd to a command: everything up to the next prompt. A line that another
+    /// thread prints before the prompt, such as the line about a link, does not end the answer.
     fn ask(&mut self, command: &str) -> Result<String, String> {
         let answer = self.terminal.say(command);
         let answer = answer.and_then(|()| self.terminal.hear_until(PROMPT, TIMEOUT));
         answer.map_err(|silence| self.failure(&silence))
     }
 
-    /// The reason why there is no answer, with the last output if it has ended.
+    /// The reason why there is no answer, with the last output if testpmd has ended.
     fn failure(&self, silence: &Silence) -> String {
         let text = self.terminal.everything();
         let reasons = ["EAL: ", "Cause: ", "VHOST_CONFIG: ", "virtio_user"];

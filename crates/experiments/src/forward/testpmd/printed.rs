@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use haul_measure::clock::{Clock, ClockKind};
 
-/// The allowed ratio of the counted time to the time that has passed: the two come from different
-/// clocks.
+/// The largest allowed ratio of the counted time to the time that has passed: the two times come
+/// from different clocks.
 const SHARE_MAX: f64 = 1.05;
 
-/// Its answer for the cycles per packet.
+/// testpmd's answer for the cycles per packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::forward) enum Metering {
-    /// No packet came.
+    /// No packet arrived.
     None,
     /// Cycles per packet.
     Cycles(f64),
-    /// More cycles than have passed, which must not be shown.
+    /// testpmd counted more cycles than have passed. The result must not be shown.
     Refused,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn credible(found: Option<(f64, f64)>, time: Duration) -> Metering {
     Metering::Cycles(of_packet)
 }
 
-/// Cycles per second. If they are not known, more than any processor has.
+/// Cycles per second. If the rate is not known, a higher rate than that of any processor.
 pub(super) fn hertz() -> f64 {
     let clock = Clock::get();
     match clock.kind() {
@@ -80,8 +80,8 @@ pub(super) fn parse_version(text: &str) -> Option<String> {
     rest.split('\'').next().map(str::to_owned)
 }
 
-/// A switch prints the features that it received, a guest those that it sends. The last line
-/// counts.
+/// A switch prints the features that it received, and a guest prints the features that it sends.
+/// The last line counts.
 pub(super) fn parse_features(text: &str) -> Option<u64> {
     let marks = ["negotiated Virtio features: 0x", "features after negotiate = "];
     let rests = marks.iter().filter_map(|mark| text.rsplit_once(mark));
@@ -145,7 +145,7 @@ mod tests {
             (0.5, Metering::Cycles(69.66)),
             (1.0, Metering::Cycles(69.66)),
             (1.2, Metering::Refused),
-            // The machine has run for a day.
+            // The cycles of a machine that has run for a day.
             (864_000.0, Metering::Refused),
         ] {
             assert_eq!(credible(Some((69.66, 0.1 * share * hertz())), time), expected, "{share}");

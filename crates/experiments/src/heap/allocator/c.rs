@@ -1,5 +1,5 @@
-//! malloc and its family, called as by a C program: the C library's own, or those of the preloaded
-//! library.
+//! malloc and its family, called in the same way as by a C program: the functions of the C
+//! library, or of the preloaded library.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -18,10 +18,10 @@ pub(in crate::heap) struct C {
 }
 
 impl C {
-    /// The malloc of this process, which must be this peer's.
+    /// The malloc of this process, which must belong to this peer.
     ///
     /// # Errors
-    /// The process has another malloc: the library was not preloaded.
+    /// The process has a different malloc: the library was not preloaded.
     pub(in crate::heap) fn new(peer: Peer) -> Result<Self, String> {
         let version = match peer {
             Peer::Mimalloc => mimalloc_version(),
@@ -45,8 +45,8 @@ unsafe impl Allocator for C {
             return NonNull::new(unsafe { libc::malloc(size) }.cast());
         }
         let mut block = ptr::null_mut();
-        // SAFETY: the location of the result is writable, and the alignment is a power of two above
-        // that of a pointer.
+        // SAFETY: the location of the result is writable, and the alignment is a power of two
+        // above the alignment of a pointer.
         let status = unsafe { libc::posix_memalign(&raw mut block, align, size) };
         if status == 0 { NonNull::new(block.cast()) } else { None }
     }
@@ -82,7 +82,8 @@ unsafe impl Allocator for C {
         }
         // C has no realloc that keeps an alignment, so that a program does these three steps.
         let new = self.allocate(size, align)?;
-        // SAFETY: both blocks are live, apart, and at least as long as the shorter size.
+        // SAFETY: both blocks are live, do not overlap, and are at least as long as the shorter
+        // size.
         unsafe { ptr::copy_nonoverlapping(block.as_ptr(), new.as_ptr(), old_size.min(size)) };
         // SAFETY: the caller promises that this heap allocated the block and that nothing refers
         // to it.

@@ -12,8 +12,8 @@ use crate::heap::protocol::Start;
 
 const MIB: usize = 1 << 20;
 
-/// The ratio of DPDK's memory to the payload: a 4 KiB block aligned to 4 KiB takes twice its size
-/// in DPDK, and its start takes memory as well.
+/// The ratio of DPDK's memory to the payload: a 4 KiB block aligned to 4 KiB uses twice its size
+/// in DPDK, and the start of DPDK uses memory as well.
 const MEMORY_FACTOR: usize = 3;
 const MEMORY_MORE_MIB: usize = 128;
 
@@ -31,8 +31,8 @@ pub(in crate::heap) struct Dpdk {
 }
 
 impl Dpdk {
-    /// Loads the library and initialises it, without devices, files or other processes. It uses
-    /// huge pages if it may and enough are free.
+    /// Loads the library and initialises it, without devices, files or other processes. DPDK uses
+    /// huge pages if they are allowed and enough of them are free.
     ///
     /// # Errors
     /// The library cannot be loaded, lacks a function, or does not start.
@@ -43,8 +43,8 @@ impl Dpdk {
         let is_huge = start.pool && has_huge_pages(memory_mib);
         initialise(library, memory_mib, is_huge, start.cpus.first().copied().unwrap_or(0))?;
         Ok(Self {
-            // SAFETY: rte_malloc.h of every release since 1.0 declares these functions like this,
-            // and a function's address is as large as a data pointer (POSIX).
+            // SAFETY: rte_malloc.h of every release since 1.0 declares these functions with these
+            // types, and a function's address is as large as a data pointer (POSIX).
             malloc: unsafe {
                 std::mem::transmute::<*mut c_void, Malloc>(address(library, c"rte_malloc")?)
             },
@@ -109,15 +109,15 @@ fn has_huge_pages(memory_mib: usize) -> bool {
     })
 }
 
-/// DPDK's arguments. It pins the calling thread to `cpu`.
+/// DPDK's arguments. DPDK pins the calling thread to `cpu`.
 fn arguments(memory_mib: usize, is_huge: bool, cpu: usize) -> Vec<String> {
     let mut list: Vec<String> =
         ["haul", "--no-pci", "--no-telemetry", "--iova-mode=va", "--log-level=error", "-l"]
             .map(String::from)
             .into();
     list.push(cpu.to_string());
-    // Without huge pages, DPDK uses what it calls legacy memory. It then refuses --in-memory, which
-    // leaves no file on huge pages, and --no-shconf has the same effect.
+    // Without huge pages, DPDK uses what it calls legacy memory. In this mode, DPDK refuses
+    // --in-memory, with which it leaves no file. --no-shconf has the same effect there.
     let mode = match is_huge {
         true => vec!["--in-memory".into()],
         false => {
@@ -149,7 +149,7 @@ fn initialise(
     let init =
         unsafe { std::mem::transmute::<*mut c_void, Init>(address(library, c"rte_eal_init")?) };
     // SAFETY: the arguments are C strings that may be written to and are never freed, with a null
-    // after the last. It is called once in this process.
+    // after the last. `rte_eal_init` is called once in this process.
     let parsed = unsafe { init(count, pointers.as_mut_ptr()) };
     if parsed >= 0 { Ok(()) } else { Err(format!("rte_eal_init failed, with: {attempt}")) }
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::NonNull;
 
-/// The dynamic linker's function of this name, in the libraries that the program started with.
+/// The dynamic linker's function of this name, in the libraries with which the program started.
 pub(super) fn global(name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: the name is a C string, and RTLD_DEFAULT a handle that is always valid.
     NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
@@ -22,15 +22,15 @@ impl Library {
     pub(super) fn load(path: &OsStr) -> Result<Self, String> {
         let path = CString::new(path.as_bytes()).map_err(|error| error.to_string())?;
         // SAFETY: the path is a C string. The library's constructors run, which is safe because
-        // the user installed it for that.
+        // the user installed the library for this purpose.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         NonNull::new(handle).map(Self).ok_or_else(last_error)
     }
 
-    /// Its function of this name.
+    /// The library's function of this name.
     ///
     /// # Errors
-    /// The library does not contain it.
+    /// The library does not contain the function.
     pub(super) fn function(self, name: &CStr) -> Result<NonNull<c_void>, String> {
         // SAFETY: the handle belongs to a library that is never closed, and the name is a C string.
         let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };

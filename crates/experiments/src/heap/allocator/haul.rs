@@ -1,4 +1,4 @@
-//! haul's own heap, called as by a Rust program.
+//! haul's own heap, called in the same way as by a Rust program.
 
 use std::ptr::NonNull;
 use std::thread;
@@ -11,7 +11,7 @@ use super::Allocator;
 use crate::heap::protocol::Start;
 
 /// The time between two runs of the housekeeping thread. At a rate of 4 KiB per 5 us, less than a
-/// megabyte is allocated in between.
+/// megabyte is allocated between two runs.
 const HOUSEKEEPING: Duration = Duration::from_millis(1);
 
 /// A heap that lives as long as this process.
@@ -20,7 +20,7 @@ pub(in crate::heap) struct Haul {
 }
 
 impl Haul {
-    /// A heap with the settings of the start, on the best available pages.
+    /// A heap with the settings of the start message, on the best available pages.
     ///
     /// # Errors
     /// The heap cannot be built.

@@ -17,7 +17,8 @@ use std::ptr::NonNull;
 ///
 /// # Safety
 /// `allocate`, `allocate_zeroed` and `reallocate` must return memory that is valid for reads and
-/// writes of `size` bytes, aligned to `align`, and to which nothing else refers until it is freed.
+/// writes of `size` bytes, aligned to `align`, and to which nothing else refers until the block
+/// is freed.
 pub(super) unsafe trait Allocator: Sync {
     /// `size` bytes aligned to `align`, a power of two; `None` if the heap has no such block.
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>>;
@@ -36,8 +37,8 @@ pub(super) unsafe trait Allocator: Sync {
     /// This heap must have allocated the block, and nothing may refer to it any more.
     unsafe fn free(&self, block: NonNull<u8>);
 
-    /// A block of another size with the contents of the old one, which is freed. If there is no
-    /// such block (`None`), the old one stays.
+    /// Returns a block of another size with the contents of the old block, which is freed. If
+    /// there is no such block (`None`), the old block stays allocated.
     ///
     /// # Safety
     /// This heap must have allocated the block with `old_size` and `align`, and nothing may refer
@@ -50,17 +51,17 @@ pub(super) unsafe trait Allocator: Sync {
         align: usize,
     ) -> Option<NonNull<u8>>;
 
-    /// Lets the heap return memory to the system, as a program that is idle does.
+    /// Gives the heap an opportunity to return memory to the system, like an idle program.
     fn idle(&self) {}
 
-    /// Makes the heap return its free memory to the system, as far as that is possible, so that its
-    /// memory use after this call is visible.
+    /// Makes the heap return its free memory to the system, as far as that is possible, so that
+    /// the heap's memory use after this call is visible.
     fn give_back(&self) {}
 
-    /// Its version, as reported by its library.
+    /// The heap's version, as reported by its library.
     fn version(&self) -> String;
 
-    /// The kind of its pages, if it reports it.
+    /// The kind of the heap's pages, if the heap reports it.
     fn pages(&self) -> Option<String> {
         None
     }

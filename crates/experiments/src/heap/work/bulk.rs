@@ -54,7 +54,7 @@ pub(super) fn no_bulk<A: Allocator>(
     if done < count {
         return Err(no_block(shape, done));
     }
-    // The time of two readings of the clock is subtracted.
+    // The time that two readings of the clock take is subtracted.
     let each = |ns: f64| (ns / count as f64 - clock.precision_ns()).max(0.0);
     let values = vec![each(allocating), each(freeing), whole.ns / count as f64];
     Ok(Found { samples: vec![whole], operations: count as u64, values })

@@ -1,5 +1,6 @@
 //! Lists in memory that does not belong to the tested heap. The memory of a driver must not come
-//! from that heap, and must not, after it is freed, become the heap's next blocks.
+//! from that heap. If it did, the heap could also use it for its next blocks after the driver has
+//! freed it.
 
 use std::marker::PhantomData;
 use std::mem::needs_drop;
@@ -7,7 +8,7 @@ use std::ops::Deref;
 
 use haul_measure::memory::{Pages, Region};
 
-/// A list of fixed length. All of its pages exist from the start.
+/// A list of fixed length. All pages of the list exist from the start.
 pub(super) struct Fixed<T> {
     memory: Region,
     count: usize,
@@ -15,10 +16,10 @@ pub(super) struct Fixed<T> {
 }
 
 impl<T> Fixed<T> {
-    /// This many elements, in order.
+    /// A list of this many elements, in order.
     ///
     /// # Errors
-    /// There is no memory for them, or `make` fails.
+    /// There is no memory for the elements, or `make` fails.
     pub(super) fn new(
         count: usize,
         mut element: impl FnMut(usize) -> Result<T, String>,

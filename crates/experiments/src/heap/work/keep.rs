@@ -1,4 +1,4 @@
-//! Blocks that stay from one task to the next: they are allocated, touched and freed.
+//! Blocks that stay allocated from one task to the next: they are allocated, touched and freed.
 
 use haul_measure::clock::Clock;
 use haul_measure::sample::Sample;
@@ -7,7 +7,7 @@ use super::{Block, Found, Held, no_block, touch as touch_block};
 use crate::heap::allocator::Allocator;
 use crate::heap::protocol::Shape;
 
-/// Allocates `count` more blocks, with the shapes in turn.
+/// Allocates `count` more blocks. The shapes alternate.
 pub(super) fn grow<A: Allocator>(
     allocator: &A,
     clock: &Clock,
@@ -29,7 +29,7 @@ pub(super) fn grow<A: Allocator>(
     Ok(Found { samples: vec![sample], operations: count as u64, values: Vec::new() })
 }
 
-/// Frees every block, in the order of their allocation.
+/// Frees all blocks, in the order of their allocation.
 pub(super) fn release<A: Allocator>(allocator: &A, clock: &Clock, held: &mut Held) -> Found {
     let operations = held.blocks.len() as u64;
     let (sample, ()) = Sample::of(clock, || {

@@ -1,6 +1,6 @@
-//! Single allocations while the heap grows: the time of the slowest in ten thousand. After each
-//! allocation, the thread waits for the same time by the clock alone. The heap has no part in the
-//! interruptions of that wait.
+//! Single allocations while the heap grows: the time of the slowest of ten thousand. After each
+//! allocation, the thread waits for the same time, and only reads the clock. The heap does not
+//! cause the interruptions of that wait.
 
 use haul_measure::clock::Clock;
 use haul_measure::sample::Sample;
@@ -10,18 +10,18 @@ use super::{Block, Found, Held, no_block, pause, touch};
 use crate::heap::allocator::Allocator;
 use crate::heap::protocol::Shape;
 
-/// The reported quantiles. The last is the longest.
+/// The reported quantiles of the allocations. The last one is the longest allocation.
 const QUANTILES: [f64; 4] = [0.5, 0.99, 0.9999, 1.0];
 
 /// The reported quantiles of the waits.
 const WAIT_QUANTILES: [f64; 2] = [0.9999, 1.0];
 
 /// The longest wait, in ns: the wait after an interrupted allocation must not be as long as the
-/// interruption. Refills are shorter, and are almost all of the slow calls.
+/// interruption. Almost all slow calls are refills, which are shorter than this limit.
 const WAIT_NS_MAX: f64 = 1000.0;
 
-/// Allocates `count` blocks, each timed separately, with a pause before it. The pages of each are
-/// touched after it, so that the heap must grow.
+/// Allocates `count` blocks, each timed separately, with a pause before it. Touches the pages of
+/// each block after its allocation, so that the heap must grow.
 pub(super) fn latency<A: Allocator>(
     allocator: &A,
     clock: &Clock,

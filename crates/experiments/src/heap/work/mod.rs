@@ -1,6 +1,6 @@
 //! The tasks of a driver's threads, with a module for each kind of task.
 //!
-//! - [`keep`]: blocks that stay, and their pages;
+//! - [`keep`]: blocks that stay allocated, and their pages;
 //! - [`bulk`]: "bulk" and "no-bulk" of ByteDance's rte_malloc test;
 //! - [`ring`]: a queue between two threads;
 //! - [`repeat`]: repeated operations;
@@ -29,8 +29,8 @@ use ring::Ring;
 
 pub(super) use keep::payload_bytes;
 
-/// The byte that tests fill blocks with. It is not 0, so that the kernel does not merge their
-/// pages.
+/// The byte that tests fill blocks with. The byte is not 0, so that the kernel does not merge the
+/// pages of the blocks.
 const FILL_BYTE: u8 = 0x5a;
 
 /// The smallest size of a page in bytes. A page of any size is resident only after it was written
@@ -44,8 +44,8 @@ struct Block {
     size: usize,
 }
 
-// SAFETY: a block is an address and a length. The thread that frees it or writes to it holds the
-// only list that contains it.
+// SAFETY: a block is an address and a length. The thread that frees the block or writes to it
+// holds the only list that contains the block.
 unsafe impl Send for Block {}
 
 /// The blocks and times of one thread.
@@ -54,7 +54,7 @@ pub(super) struct Held {
     blocks: Vec<Block>,
     /// Single times, in the clock's ticks.
     ticks: Vec<u64>,
-    /// The times of the waits between them, in the clock's ticks.
+    /// The times of the waits between the single operations, in the clock's ticks.
     waits: Vec<u64>,
 }
 
@@ -72,15 +72,15 @@ pub(super) struct Harness<'a, A> {
 pub(super) struct Found {
     /// The timed parts, in the order of the task's figures.
     pub(super) samples: Vec<Sample>,
-    /// The number of operations in each of them.
+    /// The number of operations in each timed part.
     pub(super) operations: u64,
-    /// Figures that need no division.
+    /// Figures that are not divided by the number of operations.
     pub(super) values: Vec<f64>,
 }
 
 impl<'a, A: Allocator> Harness<'a, A> {
-    /// A harness for the threads and blocks of the start. The memory that the threads write to
-    /// later is allocated and touched here.
+    /// A harness for the threads and blocks of the start message. The memory that the threads
+    /// write to later is allocated and touched here.
     pub(super) fn new(allocator: &'a A, start: &Start) -> Self {
         let held = || Mutex::new(Held::with_room(start.blocks_max));
         Self {
@@ -105,7 +105,7 @@ impl<'a, A: Allocator> Harness<'a, A> {
         let mut held = self.held[thread].lock().unwrap_or_else(PoisonError::into_inner);
         let (allocator, clock) = (self.allocator, &self.clock);
         if !matches!(task, Task::Repeat { .. }) {
-            // Every thread waits exactly once per task, also for a task that is not timed.
+            // Every thread waits exactly once per task, even for a task that is not timed.
             meeting.wait();
         }
         match task {
@@ -127,8 +127,8 @@ impl<'a, A: Allocator> Harness<'a, A> {
                 if thread == 0 {
                     let script = replay::Script::read(path, self.held.len())?;
                     self.script.set(script).map_err(|_| "the steps were read before")?;
-                    // Free memory that the heap already holds would hide the memory that it takes
-                    // next.
+                    // If the heap held free memory at the start, the memory that it allocates
+                    // next would not be visible.
                     allocator.give_back();
                 }
                 Ok(Found::default())
@@ -149,7 +149,8 @@ impl<'a, A: Allocator> Harness<'a, A> {
 
 impl Held {
     fn with_room(blocks: usize) -> Self {
-        // Each list is filled once and emptied, so that its pages exist before anything is timed.
+        // Each list is filled once and emptied, so that its pages exist before the first timed
+        // operation.
         let mut held = Self {
             blocks: vec![Block { address: NonNull::dangling(), size: 1 }; blocks],
             ticks: vec![1; blocks],

@@ -14,7 +14,7 @@ use super::{Block, Found, Held, fill, no_block};
 use crate::heap::allocator::Allocator;
 use crate::heap::protocol::{Repeated, Shape};
 
-/// The smallest block of a random lifetime, in bytes.
+/// The smallest block of the test with random lifetimes, in bytes.
 const SMALLEST_BYTES: usize = 16;
 
 /// The state of one thread that repeats operations.
@@ -22,7 +22,7 @@ pub(super) struct Repeat<'a, A> {
     pub(super) allocator: &'a A,
     pub(super) clock: &'a Clock,
     pub(super) held: &'a mut Held,
-    /// The queue to its neighbour; `None` for the last of an odd number of threads.
+    /// The queue to the thread's neighbour; `None` for the last of an odd number of threads.
     pub(super) ring: Option<&'a Ring>,
 }
 
@@ -35,8 +35,8 @@ pub(super) struct Round {
 }
 
 impl<A: Allocator> Repeat<'_, A> {
-    /// First runs a part of the round untimed, so that caches and predictors know it again. Then
-    /// runs and times all of it.
+    /// First runs a part of the round untimed, so that caches and predictors are warm for it
+    /// again. After that, runs and times the whole round.
     pub(super) fn run(
         &mut self,
         what: Repeated,
@@ -46,7 +46,8 @@ impl<A: Allocator> Repeat<'_, A> {
     ) -> Result<Found, String> {
         let mut random = Random::new(round.seed ^ (round.thread as u64) << 32);
         let lead_in = match what {
-            // A lead-in would need both threads, and each run begins with an empty ring anyway.
+            // No lead-in: it would need both threads, and each run begins with an empty ring in
+            // any case.
             Repeated::Remote => Ok(()),
             Repeated::Lifetimes { live } => self.populate(live, round.shape, &mut random),
             _ => self.repeat(what, iterations / LEAD_IN_DIVISOR, round, &mut random),
@@ -113,7 +114,7 @@ impl<A: Allocator> Repeat<'_, A> {
         Ok(())
     }
 
-    /// Allocates until `live` blocks are live. Those of an earlier round stay.
+    /// Allocates until `live` blocks are live. The blocks of an earlier round stay live.
     fn populate(&mut self, live: usize, shape: Shape, random: &mut Random) -> Result<(), String> {
         while self.held.blocks.len() < live {
             let block = self.drawn(shape, random)?;
@@ -176,8 +177,8 @@ impl<A: Allocator> Repeat<'_, A> {
     }
 }
 
-/// A size from the smallest to `size_max`: a random octave, then a random size within it, both
-/// evenly distributed.
+/// A random size from the smallest to `size_max`: a random octave, then a random size within it,
+/// both evenly distributed.
 fn drawn_size(size_max: usize, random: &mut Random) -> usize {
     let octaves = (size_max / SMALLEST_BYTES).max(1).ilog2() as usize + 1;
     let first = SMALLEST_BYTES << random.below(octaves);

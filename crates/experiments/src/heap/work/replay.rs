@@ -19,7 +19,7 @@ use crate::heap::allocator::Allocator;
 use crate::heap::protocol::Shape;
 use crate::heap::script::{self, Step};
 
-/// The number of checks for another thread's step before a thread yields.
+/// The number of times that a thread checks for another thread's step before it yields.
 const SPINS: u32 = 64;
 
 /// All steps, and their blocks.
@@ -27,10 +27,10 @@ pub(super) struct Script {
     steps: Fixed<Step>,
     /// Indices of the steps of each thread, in ascending order, one thread after the other.
     by_thread: Fixed<u32>,
-    /// The beginning of each thread's indices, and the end of the last thread's.
+    /// The beginning of each thread's indices, and the end of the last thread's indices.
     begins: Vec<usize>,
     places: Fixed<Place>,
-    /// Whether a thread gave up, so that the others must not wait for it.
+    /// Whether a thread gave up, so that the other threads must not wait for it.
     broken: AtomicBool,
 }
 
@@ -38,8 +38,8 @@ pub(super) struct Script {
 struct Place {
     block: AtomicPtr<u8>,
     size: AtomicUsize,
-    /// The number of its completed steps. The thread whose turn it is has exclusive access to the
-    /// block.
+    /// The number of completed steps of the block. The thread whose turn it is has exclusive
+    /// access to the block.
     turn: AtomicU32,
 }
 
@@ -156,7 +156,7 @@ impl Script {
 }
 
 impl Place {
-    /// The block and its size. Only the thread whose turn it is may call it.
+    /// The block and its size. Only the thread whose turn it is may call this.
     fn held(&self) -> (NonNull<u8>, usize) {
         let block = NonNull::new(self.block.load(Ordering::Relaxed)).unwrap_or(NonNull::dangling());
         (block, self.size.load(Ordering::Relaxed))

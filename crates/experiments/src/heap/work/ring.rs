@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use haul_measure::sys;
 
-/// The largest number of blocks in the ring: enough that two threads rarely wait, and few enough
-/// that they seldom stay in a cache of 64 blocks per class.
+/// The largest number of blocks in the ring: large enough that the two threads rarely wait, and
+/// larger than a heap's cache of 64 blocks per class, so that this cache can seldom hold all of
+/// them.
 const PLACES: usize = 256;
 
-/// The number of checks before a side yields.
+/// The number of times that a thread checks the ring before it yields.
 const SPINS: u32 = 64;
 
-/// A bounded queue of blocks. One thread puts blocks in, one thread takes them out.
+/// A bounded queue of blocks. One thread puts blocks in, and another thread takes them out.
 pub(super) struct Ring {
     places: Vec<AtomicPtr<u8>>,
     /// The number of blocks that were put in; only the producer writes it.
@@ -24,7 +25,7 @@ pub(super) struct Ring {
     broken: AtomicBool,
 }
 
-/// A counter on a cache line of its own, together with the line that is prefetched with it.
+/// A counter that shares neither its cache line nor the line that is prefetched with it.
 #[repr(align(128))]
 struct Apart(AtomicUsize);
 
@@ -63,7 +64,7 @@ impl Ring {
         NonNull::new(block)
     }
 
-    /// Informs the consumer that no more blocks come.
+    /// Informs the consumer that there will be no more blocks.
     pub(super) fn give_up(&self) {
         self.broken.store(true, Ordering::Release);
     }

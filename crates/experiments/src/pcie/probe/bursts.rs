@@ -1,8 +1,8 @@
-//! The counters of a queue: bursts by their size, and sums of them.
+//! The counters of a queue: bursts by their size, and sums of bursts.
 
 use std::collections::BTreeMap;
 
-/// The largest burst: calls count packets in 16 bits.
+/// The largest burst: DPDK's calls count packets in 16 bits.
 pub(super) const BATCH_MAX: u64 = 65_535;
 
 /// Counters of a queue at one moment, or their growth.
@@ -12,9 +12,9 @@ pub struct Bursts {
     pub batches: BTreeMap<u32, u64>,
     /// Bursts above 512 packets, and their packets.
     pub larger: (u64, u64),
-    /// Packets whose sizes were read, and their bytes.
+    /// The packets whose sizes the probe read, and the bytes of these packets.
     pub sized: (u64, u64),
-    /// Measured times from a burst to the next, and the sum of their cycles.
+    /// The number of measured times from one burst to the next, and the sum of their cycles.
     pub gaps: (u64, u64),
     /// Cycles since the probe was attached.
     pub cycles: u64,
@@ -23,7 +23,7 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// The number of bursts, with empty ones.
+    /// The number of bursts, including empty ones.
     #[must_use]
     pub fn polls(&self) -> u64 {
         self.batches.values().fold(self.larger.0, |sum, bursts| sum.saturating_add(*bursts))
@@ -48,18 +48,19 @@ impl Bursts {
         (self.sized.0 > 0).then(|| self.sized.1 as f64 / self.sized.0 as f64)
     }
 
-    /// Mean time from a burst to the next, in nanoseconds.
+    /// Mean time from one burst to the next, in nanoseconds.
     #[must_use]
     pub fn gap_ns(&self) -> Option<f64> {
         let is_known = self.gaps.0 > 0 && self.cycles_per_s > 0;
         is_known.then(|| self.gaps.1 as f64 / self.gaps.0 as f64 / self.cycles_per_s as f64 * 1e9)
     }
 
-    /// Sizes and bursts in the form of a command line: `0:5,4:10`.
+    /// The sizes and the number of bursts of each size, in the form of the command line:
+    /// `0:5,4:10`.
     #[must_use]
     pub fn text(&self) -> String {
         let mut batches = self.batches.clone();
-        // Counted as bursts of their mean size.
+        // Bursts above 512 packets count as bursts of their mean size.
         if let Some(mean) = self.larger.1.checked_div(self.larger.0) {
             let mean = mean.min(BATCH_MAX) as u32;
             *batches.entry(mean).or_default() += self.larger.0;

@@ -1,6 +1,6 @@
 //! The burst probe in a DPDK program (`libhaul_dpdk_burst.so`), through its telemetry.
 //!
-//! Answers come from another process. Each is checked, and an invalid one is an error.
+//! Answers come from another process. Each answer is checked, and an invalid one is an error.
 //!
 //! From the bottom up:
 //!
@@ -19,7 +19,7 @@ use bursts::BATCH_MAX;
 
 pub use bursts::Bursts;
 
-/// More queues than any program has, of both directions.
+/// A larger number of queues than any program has, in both directions together.
 const QUEUES_MAX: usize = 1 << 16;
 /// Pages of one answer: 513 sizes, 100 on each.
 const PAGES_MAX: usize = 16;
@@ -43,7 +43,7 @@ impl Queue {
     }
 }
 
-/// By port and number; a queue that receives comes before one that sends.
+/// By port and number; a queue that receives comes before a queue that sends.
 impl Ord for Queue {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let place = |queue: &Self| (queue.port, queue.queue, !queue.receives);
@@ -64,18 +64,20 @@ pub struct Port {
     pub name: String,
     /// `net_ice`.
     pub driver: String,
-    /// The driver's name of its receive function: `Vector AVX2`; empty if it does not report one.
+    /// The driver's name for its receive function: `Vector AVX2`; empty if the driver does not
+    /// report it.
     pub rx_mode: String,
     /// The properties of haul's modelled NIC, by the option names of `haul pcie watch`: `nic`,
     /// `link` and so on; empty for any other port.
     pub modelled: BTreeMap<String, String>,
 }
 
-/// Attaches the probe to every further queue. Returns the number of attached queues.
+/// Attaches the probe to every queue to which it is not attached yet. Returns the number of
+/// attached queues.
 ///
 /// # Errors
-/// [`Error::NoProbe`] if the program was started without it, [`Error::Probe`] if it cannot attach,
-/// and errors of telemetry.
+/// [`Error::NoProbe`] if the program was started without the probe, [`Error::Probe`] if the probe
+/// cannot attach, and errors of telemetry.
 pub fn attach(program: &Program) -> Result<u64, Error> {
     match ask(program, "/haul/burst/attach") {
         Ok(answer) => number(&checked(answer)?, "attached"),
@@ -84,7 +86,7 @@ pub fn attach(program: &Program) -> Result<u64, Error> {
     }
 }
 
-/// Detaches it from every queue.
+/// Detaches the probe from every queue.
 ///
 /// # Errors
 /// Errors of telemetry.
@@ -131,7 +133,8 @@ fn queue_of(text: &str) -> Option<Queue> {
     words.next().is_none().then_some(Queue { port, queue, receives })
 }
 
-/// The counters of a queue, all of one moment; `None` if it is not attached any more.
+/// The counters of a queue, all read at one moment; `None` if the probe is not attached to the
+/// queue any more.
 ///
 /// # Errors
 /// [`Error::Probe`] if the answer is invalid, and errors of telemetry.
@@ -173,7 +176,8 @@ fn read_batches(page: &Value, batches: &mut BTreeMap<u32, u64>) -> Result<(), Er
     let numbers = numbers.filter(|numbers| numbers.len() % 2 == 0).ok_or_else(wrong)?;
     for pair in numbers.chunks(2) {
         let size = u32::try_from(pair[0]).ok().filter(|size| u64::from(*size) <= BATCH_MAX);
-        // A queue needs ten years to count 2^48 of one size, and sums of such counts stay exact.
+        // A queue needs ten years to count 2^48 bursts of one size, and sums of such counts stay
+        // exact.
         if pair[1] > 1 << 48 || batches.insert(size.ok_or_else(wrong)?, pair[1]).is_some() {
             return Err(wrong());
         }
@@ -249,7 +253,7 @@ pub(super) mod tests {
                 command: command.to_owned(),
             };
             let place = self.0.iter().position(|(name, _)| *name == command);
-            // The last answer to a command stays.
+            // The last answer to a command is given again.
             let place = place.ok_or_else(refused)?;
             let more = self.0.iter().filter(|(name, _)| *name == command).count() > 1;
             Ok(if more { self.0.remove(place).1 } else { self.0[place].1.clone() })

@@ -9,7 +9,7 @@ use haul_model::pcie::{Direction, Way};
 pub enum Quantity {
     /// Bytes of data of one kind of transaction.
     Traffic(&'static str),
-    /// Bytes of data in one direction, whichever side requested them.
+    /// Bytes of data in one direction, independent of the side that requested them.
     Payload(&'static str),
     /// Packets.
     Packets(String),
@@ -24,12 +24,13 @@ pub enum Quantity {
 /// One count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Count {
-    /// Its quantity.
+    /// The quantity that is counted.
     pub quantity: Quantity,
-    /// Its value in the quantity's unit: since some moment, or at present for a share.
+    /// The value in the quantity's unit: the sum since some moment, or the present value of a
+    /// share.
     pub value: f64,
-    /// The size of the counter's unit, for counters of larger pieces. The value divided by it is
-    /// the counter, which may wrap.
+    /// The size of the counter's unit, for counters that count larger pieces. The value divided
+    /// by this size is the value of the counter, which may wrap.
     pub unit: f64,
 }
 
@@ -38,23 +39,23 @@ pub struct Count {
 pub struct About {
     /// The unit of a count: `4 B of data, no headers`.
     pub unit: &'static str,
-    /// The devices or ports that it sums up: `all devices below the stack of 0000:5d`.
+    /// The devices or ports that the source sums up: `all devices below the stack of 0000:5d`.
     pub granularity: String,
-    /// Its known errors.
+    /// The source's known errors.
     pub traps: Vec<&'static str>,
-    /// Whether haul's authors have compared it with a known transfer.
+    /// Whether haul's authors have compared the source with a known transfer.
     pub is_tested: bool,
 }
 
 /// A source of counts.
 pub trait Source: Send {
-    /// Its name, such as `intel-iio`.
+    /// The source's name, such as `intel-iio`.
     fn name(&self) -> &'static str;
 
-    /// Its description.
+    /// The source's description.
     fn about(&self) -> &About;
 
-    /// All its counters at present.
+    /// The present values of all counters of the source.
     ///
     /// # Errors
     /// [`SourceError`]; the next read may succeed.
@@ -64,7 +65,7 @@ pub trait Source: Send {
 /// The reason why a source cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The system forbids it.
+    /// The system forbids the access.
     #[error(
         "counters of {what} exist, but this user may not read them ({reason}): run haul as \
          root, or give it CAP_PERFMON, or allow it to all users: sysctl \
@@ -94,7 +95,7 @@ pub enum SourceError {
         /// The system's error.
         reason: io::Error,
     },
-    /// `/sys` describes it in a form that haul does not know.
+    /// `/sys` describes the unit in a form that haul does not know.
     #[error("/sys describes {what} in a form that haul does not know: it has no {missing}")]
     Unknown {
         /// The unit.
@@ -105,7 +106,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// The error for a counter that cannot be opened, from the system's error.
+    /// Turns the system's error into the error for a counter that cannot be opened.
     pub(super) fn opening(what: &str, reason: io::Error) -> Self {
         let what = what.to_owned();
         match reason.kind() {
@@ -116,7 +117,7 @@ impl SourceError {
 }
 
 impl Quantity {
-    /// The traffic of a direction.
+    /// The bytes of the traffic in one direction.
     #[must_use]
     pub fn of(direction: Direction) -> Self {
         Self::Traffic(direction.name())
@@ -128,7 +129,7 @@ impl Quantity {
         Self::Payload(way.name())
     }
 
-    /// Its name in records.
+    /// The quantity's name in records.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -140,7 +141,7 @@ impl Quantity {
         }
     }
 
-    /// The unit of its rate.
+    /// The unit of the quantity's rate.
     #[must_use]
     pub fn rate_unit(&self) -> &'static str {
         match self {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::contract::{About, Count, Quantity, Source, SourceError};
 
-/// A program that answers telemetry commands, or a recorded one.
+/// A running program that answers telemetry commands, or a recorded program.
 pub trait Ask: Send {
     /// # Errors
     /// Those of [`Telemetry::ask`].
@@ -20,10 +20,10 @@ impl Ask for Telemetry {
     }
 }
 
-/// A program that several sources ask, one at a time.
+/// A program to which several sources send commands, one at a time.
 pub type Program = Arc<Mutex<Box<dyn Ask>>>;
 
-/// Asks a program that is shared.
+/// Sends a command to a program that several sources share.
 ///
 /// # Errors
 /// Those of [`Telemetry::ask`].

@@ -2,10 +2,10 @@
 //!
 //! Names and meanings are from
 //! Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst.
-//! `outbound_pci_stalled_rd` and `_wr` are percent of the last second in which the device had
-//! something to read or write and no credits for it. `_rd_events` and `_wr_events` count the
+//! `outbound_pci_stalled_rd` and `_wr` are the percentages of the last second in which the device
+//! had data to read or write but no credits for it. `_rd_events` and `_wr_events` count the
 //! seconds in which these percentages were above 30%. `outbound_pci_buffer_overflow` counts
-//! packets that were dropped because the link did not take them.
+//! packets that were dropped because the link was not ready for them.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -36,7 +36,7 @@ const GET_SET_INFO: u32 = 0x37;
 /// The set of strings that names statistics (ETH_SS_STATS).
 const STATISTICS: u32 = 1;
 
-/// A reader of statistics: name and value, in the driver's order.
+/// A reader of statistics: the name and the value of each statistic, in the driver's order.
 type Read = Box<dyn FnMut() -> io::Result<Vec<(String, u64)>> + Send>;
 
 /// A device's statistics.
@@ -47,7 +47,8 @@ pub struct Ethtool {
 }
 
 impl Ethtool {
-    /// The statistics of an interface; `None` if its driver has no counters of the link.
+    /// The statistics of an interface; `None` if the interface's driver has no counters of the
+    /// link.
     ///
     /// # Errors
     /// None at present: an interface that does not answer counts as one without counters.
@@ -57,7 +58,7 @@ impl Ethtool {
         Ok(Self::of(interface, read))
     }
 
-    /// From recorded statistics, or from the kernel's.
+    /// Reads recorded statistics, or the kernel's statistics.
     pub(super) fn of(interface: &str, mut read: Read) -> Option<Self> {
         let is_there =
             read().is_ok_and(|all| all.iter().any(|(name, _)| NAMES.contains(&name.as_str())));
@@ -151,8 +152,8 @@ fn ask(interface: &str) -> io::Result<Vec<(String, u64)>> {
     Ok((0..count).map(|place| (name(place), value(place))).collect())
 }
 
-/// A driver may have more counters than it reported before, and the kernel then writes more. The
-/// buffers have room for [`STATISTICS_MAX`].
+/// A driver may have more counters than it reported before, so that the kernel writes more
+/// values. The buffers have room for [`STATISTICS_MAX`].
 fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::Result<()> {
     let mut request =
         Request { name: [0; libc::IFNAMSIZ], data: data.as_mut_ptr().cast(), rest: [0; 16] };
@@ -161,8 +162,8 @@ fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::
         return Err(io::ErrorKind::InvalidInput.into());
     }
     request.name[..name.len()].copy_from_slice(name);
-    // SAFETY: the request has the kernel's layout. Its pointer refers to a live, writable buffer
-    // with room for more than any driver's answer to the command in it.
+    // SAFETY: the request has the kernel's layout. The request's pointer refers to a live,
+    // writable buffer that has room for more than any driver's answer to the requested command.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     match result {
         0 => Ok(()),
@@ -174,8 +175,8 @@ fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::
 mod tests {
     use super::*;
 
-    /// A part of the output of `ethtool -S` for a ConnectX-6 Dx, by the names of the kernel's
-    /// counters.rst. It is written by hand from that page, because no card was available.
+    /// A part of the output of `ethtool -S` for a ConnectX-6 Dx, with the names in the kernel's
+    /// counters.rst. The text is written by hand from that page, because no card was available.
     const RECORDED: &str = include_str!("recorded/ethtool-mlx5.txt");
 
     fn statistics(text: &str) -> Vec<(String, u64)> {

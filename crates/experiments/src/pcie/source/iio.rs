@@ -2,7 +2,7 @@
 //!
 //! Events and masks are from Intel's uncore reference manuals, as the kernel's `perf iostat` uses
 //! them (tools/perf/arch/x86/util/iostat.c), by model. The unit is 4 B of data, without headers.
-//! The kernel reports the stack above a device in the unit's `dieN` files.
+//! In a unit's `dieN` files, the kernel reports the stack that the unit counts.
 
 use haul_model::pcie::Direction;
 
@@ -27,7 +27,7 @@ const COMMON: [Code; 3] = [
     (Direction::OutboundWrite, 0xc0, 0x01),
 ];
 
-/// Models of family 6 by their event for a processor's reads of a device.
+/// Models of family 6, grouped by the event that counts a processor's reads from a device.
 const OUTBOUND_READS: [(&[u64], (u64, u64)); 2] = [
     // Skylake to Cooper Lake; Granite Rapids, Sierra Forest, Clearwater Forest.
     (&[85, 173, 174, 175, 182], (0xc0, 0x04)),
@@ -46,7 +46,7 @@ impl Iio {
     /// no such units.
     ///
     /// # Errors
-    /// The units exist, but are forbidden, refused or not understood.
+    /// The units exist, but the access is forbidden or refused, or haul does not know their form.
     pub fn open(
         tree: &Tree,
         counters: &dyn Counters,
@@ -66,7 +66,7 @@ impl Iio {
         let found = units.iter().find_map(|unit| Some((unit, die_of(tree, unit, &root)?)));
         let (unit, die) = found.ok_or_else(|| unknown("unit that names the device's root bus"))?;
         let cpu = *unit.cpus.get(die).ok_or_else(|| unknown("processor of its socket"))?;
-        // All ports of the stack: a mask as wide as the unit has parts.
+        // All ports of the stack: a mask with one bit for each part of the unit.
         let parts = unit.width("ch_mask").min(8);
         let codes = COMMON.into_iter().chain([(Direction::OutboundRead, reads.0, reads.1)]);
         let mut open = Vec::new();
@@ -106,7 +106,7 @@ fn die_of(tree: &Tree, unit: &Pmu, root: &str) -> Option<usize> {
 /// The count, scaled to the whole time if the counter ran for a part of it.
 pub(super) fn scaled(value: Value) -> Option<f64> {
     match (value.running_ns, value.enabled_ns) {
-        // It never ran, because other programs hold the unit's registers.
+        // The counter never ran, because other programs hold the unit's registers.
         (0, enabled) if enabled > 0 => None,
         (running, enabled) if running >= enabled => Some(value.count as f64),
         (running, enabled) => Some(value.count as f64 * (enabled as f64 / running as f64)),

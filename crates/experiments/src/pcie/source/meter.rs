@@ -7,9 +7,10 @@ use super::contract::{Count, Quantity, Source, SourceError};
 /// The rate of a counter in an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rate {
-    /// Its quantity.
+    /// The quantity of the counter.
     pub quantity: Quantity,
-    /// The value per second, or a share as it is, or the reason why it is not known.
+    /// The value per second, the unchanged value of a share, or the reason why the rate is not
+    /// known.
     pub per_s: Result<f64, Gap>,
 }
 
@@ -25,7 +26,7 @@ pub enum Gap {
 }
 
 impl Gap {
-    /// The reason as a sentence.
+    /// The reason of the gap as a sentence.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -50,8 +51,8 @@ impl Meter {
         Self { source, last: None }
     }
 
-    /// The rates since the last call. `now` is the time since a moment that all calls share. The
-    /// first call returns no rates.
+    /// The rates since the last call. `now` is the time since a moment that is the same in all
+    /// calls. The first call returns no rates.
     ///
     /// # Errors
     /// Those of the source. The call after an error returns no rates.
@@ -91,8 +92,9 @@ fn rates(before: &[Count], now: &[Count], time: Duration) -> Vec<Rate> {
     rates
 }
 
-/// The growth of a counter. A counter that became smaller has wrapped if it was in the last quarter
-/// of its 32 or 48 bits and is in the first now. In any other case, it counts as reset.
+/// The growth of a counter. If a counter became smaller, it has wrapped if its value was in the
+/// last quarter of the range of 32 or 48 bits and is in the first quarter now. Otherwise, the
+/// counter was reset.
 fn grown(before: &Count, now: &Count) -> Result<f64, Gap> {
     let more = now.value - before.value;
     if more >= 0.0 {
@@ -111,7 +113,8 @@ fn grown(before: &Count, now: &Count) -> Result<f64, Gap> {
 const TOLERANCE: f64 = 0.1;
 
 /// The reason why a counter is probably wrong: `counted` is more than 10% below or above `known`,
-/// the number that is known to have crossed. `None` if it may be right, or if nothing is known.
+/// the number of bytes that are known to have crossed the link. `None` if the counter may be
+/// right, or if no bytes are known.
 #[must_use]
 pub fn suspicion(counted: f64, known: f64) -> Option<String> {
     let ratio = counted / known;

@@ -1,9 +1,9 @@
-//! The counters of a NIC's traffic on this machine, behind one trait.
+//! The counters of a NIC's traffic on this machine, through one trait.
 //!
 //! A source reports its unit, the device, port or socket that it counts, and its known errors.
-//! [`Meter`] turns its counts into rates, and reports a gap if a counter vanished, wrapped beyond
-//! recognition or was reset. Files are read under a root that tests replace. The kernel's
-//! counters come through [`perf::Counters`], which tests replay from a file.
+//! [`Meter`] turns a source's counts into rates, and reports a gap if a counter vanished, wrapped
+//! beyond recognition or was reset. All files are below a root folder that tests replace. The
+//! kernel's counters are read through [`perf::Counters`], which tests replay from a file.
 //!
 //! From the bottom up:
 //!
@@ -46,7 +46,7 @@ pub use meter::{Gap, Meter, Rate, suspicion};
 pub use tree::Tree;
 
 /// The sources that count a device at this address or behind these interfaces, and sentences for
-/// the user about those that cannot be read.
+/// the user about the sources that cannot be read.
 #[must_use]
 pub fn of_device(
     tree: &Tree,

@@ -6,7 +6,7 @@ use haul_model::pcie::Direction;
 use super::contract::{About, Count, Quantity, Source, SourceError};
 use super::ethdev::{Program, ask};
 
-/// Its name.
+/// The name of this source.
 pub const NAME: &str = "modelled-nic";
 
 /// The link of a port.

@@ -1,5 +1,5 @@
-//! AMD's and Arm's counters, as data. They have not been compared with a known transfer, and every
-//! page with them says so.
+//! AMD's and Arm's counters, as data. These counters have not been compared with a known
+//! transfer, and every page that shows them says so.
 
 use haul_model::pcie::{Direction, Way};
 
@@ -12,11 +12,11 @@ use super::tree::Tree;
 /// The counters of one unit.
 struct Row {
     name: &'static str,
-    /// Its name in `/sys`, before a number.
+    /// The unit's name in `/sys`, before a number.
     unit: &'static str,
-    /// `vendor_id` and `cpu family` of the processors that it applies to; empty: all.
+    /// `vendor_id` and `cpu family` of the processors that have the unit; empty: all.
     processors: &'static [(&'static str, u64)],
-    /// Quantity and fields of an event. Several events of one quantity are summed.
+    /// Quantity and fields of an event. The counts of several events of one quantity are added.
     events: &'static [(Kind, &'static [(&'static str, u64)])],
     unit_bytes: f64,
     unit_text: &'static str,
@@ -74,7 +74,7 @@ const ROWS: [Row; 2] = [
     },
 ];
 
-/// A unit of `ROWS`, opened.
+/// An opened unit of `ROWS`.
 pub struct Other {
     row: &'static Row,
     about: About,
@@ -82,10 +82,10 @@ pub struct Other {
 }
 
 impl Other {
-    /// Opens the counters of this machine; `None` if it has no such unit.
+    /// Opens the counters of this machine; `None` if the machine has no such unit.
     ///
     /// # Errors
-    /// The unit exists, but is forbidden, refused or not understood.
+    /// The unit exists, but the access is forbidden or refused, or haul does not know its form.
     pub fn open(
         tree: &Tree,
         counters: &dyn Counters,
@@ -118,7 +118,7 @@ impl Other {
     }
 }
 
-/// The machine's only unit of that kind, or that of the root port above the device.
+/// The machine's only unit of that kind, or the unit of the root port above the device.
 fn unit_of<'a>(row: &Row, units: &'a [Pmu], tree: &Tree, address: Option<&str>) -> Option<&'a Pmu> {
     if !row.processors.is_empty() {
         let family = tree.processor("cpu family")?.parse::<u64>().ok()?;

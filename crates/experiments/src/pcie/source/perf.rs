@@ -11,25 +11,25 @@ pub struct Event {
     pub unit: u32,
     /// The event, with its masks.
     pub config: u64,
-    /// The processor on which it is read.
+    /// The processor on which the counter is read.
     pub cpu: u32,
 }
 
 /// The value of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// The number of events while it ran.
+    /// The number of events while the counter ran.
     pub count: u64,
-    /// Nanoseconds since it was opened.
+    /// Nanoseconds since the counter was opened.
     pub enabled_ns: u64,
-    /// The part of that time in which it ran. It is shorter if events use a unit's registers
-    /// alternately.
+    /// The part of that time in which the counter ran. This part is shorter than the time if
+    /// events use a unit's registers alternately.
     pub running_ns: u64,
 }
 
 /// An open counter.
 pub trait Counter: Send {
-    /// Its value at present.
+    /// The present value of the counter.
     ///
     /// # Errors
     /// The system refuses, or the unit has vanished.
@@ -39,7 +39,7 @@ pub trait Counter: Send {
 /// A factory of counters.
 pub trait Counters {
     /// # Errors
-    /// The system's error: forbidden, unknown, or no register is free.
+    /// The system's error: the access is forbidden, the event is unknown, or no register is free.
     fn open(&self, event: &Event) -> io::Result<Box<dyn Counter>>;
 }
 
@@ -84,8 +84,8 @@ impl Counters for Kernel {
             breakpoint_type: 0,
             breakpoint_address: 0,
         };
-        // SAFETY: the structure is alive and has its own size. Process -1 means all processes on
-        // one processor, and group -1 no group.
+        // SAFETY: the structure lives during the call and contains its size. Process -1 means all
+        // processes on one processor, and group -1 no group.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_perf_event_open,

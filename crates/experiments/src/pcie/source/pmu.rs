@@ -11,7 +11,7 @@ const UNITS: &str = "sys/bus/event_source/devices";
 pub(super) struct Pmu {
     pub(super) name: String,
     kind: u32,
-    /// The processors on which it is read: one per socket.
+    /// The processors on which the unit is read: one per socket.
     pub(super) cpus: Vec<u32>,
     /// Fields of an event: name, and the bits of `config` from low to high.
     formats: Vec<(String, Vec<(u32, u32)>)>,
@@ -87,7 +87,7 @@ fn bits(text: &str) -> Option<Vec<(u32, u32)>> {
 
 /// The numbers in `0,24` or `0-1`.
 fn list(text: &str) -> Option<Vec<u32>> {
-    /// More processors than any machine has.
+    /// A larger number of processors than any machine has.
     const CPU_MAX: u32 = 1 << 16;
     let mut cpus = Vec::new();
     for range in text.split(',') {

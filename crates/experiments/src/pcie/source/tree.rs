@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// More entries than any folder of `/sys` that is read here.
+/// A larger number of entries than in any folder of `/sys` that haul reads.
 const NAMES_MAX: usize = 4096;
 
 /// A root directory: `/`, or a recorded tree.
@@ -13,7 +13,7 @@ const NAMES_MAX: usize = 4096;
 pub struct Tree(PathBuf);
 
 impl Tree {
-    /// The tree under this root.
+    /// The tree below this root folder.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self(root.into())
@@ -23,7 +23,7 @@ impl Tree {
         self.0.join(relative)
     }
 
-    /// A file's text, trimmed; `None` if it cannot be read, is empty or is too long.
+    /// A file's text, trimmed; `None` if the file cannot be read, is empty or is too long.
     pub(super) fn text(&self, relative: &str) -> Option<String> {
         let bytes = haul_machine::file::read_limited(&self.path(relative), FILE_BYTES_MAX).ok()?;
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();

@@ -1,9 +1,9 @@
 //! One core forwards a modelled NIC's packets, at one rate after the other. The device's counts
 //! are compared with the estimate for the batches that occurred.
 //!
-//! The core polls, swaps the addresses of each packet and sends it, and spends the time `work` for
-//! each burst. The sizes of batches result from that. At a low rate most polls are empty. The
-//! nearer the core is to its limit, the more packets wait for it.
+//! The core polls, swaps the addresses of each packet and sends it, and spends the time `work`
+//! for each burst. These times determine the sizes of batches. At a low rate most polls are
+//! empty. The nearer the core is to its limit, the more packets wait at each poll.
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::experiment::{Experiment, SMALL};
 
-/// The share of each rate's time before counting begins.
+/// The share of the time of each rate that passes before counting begins.
 const WARM_UP: f64 = 0.1;
 /// The number of polls between two checks of the clock and of the stop flag.
 const POLLS_BETWEEN: u32 = 256;
-/// The result of fewer packets is not reliable.
+/// The least number of packets of a reliable result.
 const PACKETS_LEAST: u32 = 100;
 /// Bytes of the two addresses of a frame.
 const ADDRESSES_BYTES: usize = 12;
@@ -48,7 +48,7 @@ pub struct Sweep {
     pub work: Duration,
     /// The clock that decides when packets arrive.
     pub time: Time,
-    /// The measured time of each rate. With a modelled core, it is modelled time.
+    /// The measured time of each rate. With a modelled core, this is modelled time.
     pub each: Duration,
 }
 
@@ -116,12 +116,12 @@ impl Experiment for Sweep {
 }
 
 impl Sweep {
-    /// Checks the NIC and every rate, so that nothing runs if one of them cannot exist.
+    /// Checks the NIC and every rate, so that no rate runs if the NIC or any rate cannot exist.
     ///
     /// # Errors
-    /// The first that cannot exist.
+    /// The NIC or a rate cannot exist. The error names the first one that cannot.
     pub fn check(&self) -> Result<(), Error> {
-        // First the checks that apply to any rate: a group that fits is small.
+        // The checks that apply to any rate come first: a group that fits is small.
         self.rates.iter().try_for_each(|rate| {
             Nic::open("nic", self.settings(*rate)).map(drop).map_err(Error::from)
         })?;
@@ -191,7 +191,7 @@ impl Sweep {
         }
     }
 
-    /// Emits the records of one rate. Returns the point of the curve, if packets came.
+    /// Emits the records of one rate. Returns the point of the curve, if packets arrived.
     fn emit(
         &self,
         offered: f64,

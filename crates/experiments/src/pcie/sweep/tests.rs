@@ -1,4 +1,4 @@
-//! A sweep finds its break, and agrees with the counter of every NIC.
+//! A sweep finds the break of its curve, and agrees with the counter of every NIC.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,8 @@ fn sweep_finds_break_of_curve() {
         for (counted, estimated) in counted.iter().zip(&estimated) {
             let off = estimated.samples[0] / counted.samples[0] - 1.0;
             eprintln!("{metric}: off by {off:+.2e}");
-            // The difference is the contents of a ring at either end of the 20 ms.
+            // The difference is the contents of a ring at the beginning and at the end of the 20
+            // ms.
             assert!(off.abs() < 2e-3, "{metric}: {off}");
         }
     }
@@ -62,7 +63,8 @@ fn sweep_finds_break_of_curve() {
 }
 
 /// The differences of one NIC in one mode: the largest share of the count, by transaction. A
-/// difference of fewer than `room` transactions is the contents of the rings at either end.
+/// difference of fewer than `room` transactions is the contents of the rings at the beginning and
+/// at the end.
 fn off(records: &[Record], seconds: f64, room: f64) -> Vec<(String, f64)> {
     let mut most: Vec<(String, f64)> = Vec::new();
     for counted in of(records, "transaction", "counted") {
@@ -87,8 +89,8 @@ fn off(records: &[Record], seconds: f64, room: f64) -> Vec<(String, f64)> {
 
 /// With modelled time: 10^7 packets per rate with optimised code. Rules that depend on held
 /// packets depend on the order of mixed batches, so that only their mean agrees.
-/// `tests/pcie/counted.rs` shows that they agree in their order as well, and that all other rules
-/// agree exactly.
+/// `tests/pcie/counted.rs` shows that they agree as well if batches are replayed in their order,
+/// and that all other rules agree exactly.
 #[test]
 fn estimate_agrees_with_counter_for_every_nic_and_mode() {
     let packets = if cfg!(debug_assertions) { 20_000.0 } else { 1e7 };
@@ -135,16 +137,18 @@ fn differences_by_clock() -> BTreeSet<String> {
         });
         let count = |record: &Record| record.number(key::COUNT_PER_S).unwrap();
         let (a, b) = (count(counted), count(like.unwrap()));
-        // Up to three batches of 32 buffers are held at either end of 20 ms.
+        // Devices hold up to three batches of 32 buffers at the beginning and at the end of the
+        // 20 ms.
         (a - b).abs() > 6.0 / 0.02 + b * 0.01
     };
     let what = |record: &&Record| record.text(key::WHAT).unwrap().to_owned();
     counted.iter().filter(differs).map(what).collect()
 }
 
-/// With real time, whatever other programs do on this machine. A thread that waits for its
-/// processor leaves a ring full of packets at the end of the window, and receives batches in an
-/// unusual order. Such a run cannot be compared, so one run must agree in every transaction.
+/// The estimate and the counter agree in real time, even if other programs run on this machine. A
+/// thread that waits for its processor leaves a ring full of packets at the end of the window,
+/// and receives batches in an unusual order. Such a run cannot be compared, so one run must agree
+/// in every transaction.
 #[test]
 fn estimate_from_batches_agrees_with_counts() {
     const ATTEMPTS_MAX: usize = 40;

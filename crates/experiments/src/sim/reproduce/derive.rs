@@ -1,4 +1,4 @@
-//! From cycles to the paper's figures.
+//! Computes the paper's figures from cycles.
 
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Kind, Record};
@@ -7,7 +7,8 @@ use super::point::{Calibration, FIGURE_PAYLOAD, Results, issue, modes};
 use crate::context::Context;
 use crate::sim::paper::{COPY_SHARES, FIGURE_8, Mode, Row, TABLE_2};
 
-/// A row of haul's Table 2, in percent: overall, by faster copies, by overlap.
+/// A row of haul's Table 2, in percent: the overall reduction, the part due to faster copies, and
+/// the part due to overlap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ours {
     pub(super) overall: f64,
@@ -24,7 +25,7 @@ pub(super) fn ours(row: &Row, results: &Results) -> Option<Ours> {
     Some(Ours { overall, faster_copies, overlap: overall - faster_copies })
 }
 
-/// The reduction from the first to the second, in percent.
+/// The reduction from the first value to the second, in percent.
 pub(super) fn reduction(base: f64, cycles: f64) -> f64 {
     (1.0 - cycles / base) * 100.0
 }

@@ -1,13 +1,14 @@
 //! The paper's experiment: 48 machines, Table 2, Figures 6 to 8, and the error of each figure.
 //!
-//! It runs twice: with the machine as it is described, and with one knob (compute per packet) set
-//! such that BASE's in-order copy shares are those of the paper. The knob depends on no other
-//! figure. If it is zero, the second run would be equal to the first, and is left out.
+//! The experiment runs twice: with the machine as the paper describes it, and with one knob
+//! (compute per packet), whose value gives BASE's in-order copy shares the paper's values. The
+//! knob depends on no other figure. If the knob is zero, the second run would be equal to the
+//! first, and is left out.
 //!
 //! From the bottom up:
 //!
 //! - `point`: the paper's machines, and the results of their runs;
-//! - `derive`: from cycles to the paper's figures;
+//! - `derive`: computes the paper's figures from cycles;
 //! - `tiers`: the tiers that a reproduction must reach.
 
 mod derive;
@@ -41,16 +42,17 @@ pub use point::{Calibration, Point};
 pub struct Reproduce {
     /// Packets of each trace. The paper: 100,000.
     pub packets: u64,
-    /// Packets of each trace in the calibrated runs. A run reaches its steady state long before.
+    /// Packets of each trace in the calibrated runs. A run reaches its steady state long before
+    /// its last packet.
     pub packets_calibrated: u64,
     /// The number of runs at the same time.
     pub threads: usize,
-    /// The workload's program, instead of the one that is part of haul.
+    /// The workload's program, instead of the program that is part of haul.
     pub program: Option<std::path::PathBuf>,
 }
 
-/// The largest number of packets before time is counted. They warm the caches, the predictor and
-/// the connection, and are more than the NIC's 256 buffers.
+/// The largest number of packets before time is counted. These packets warm the caches, the
+/// predictor and the connection. There are more such packets than the NIC's 256 buffers.
 const WARM_PACKETS_MAX: u64 = 300;
 
 /// The time per packet of all runs together, on one core: some 100 ns per instruction, 48 runs of
@@ -72,8 +74,8 @@ impl Experiment for Reproduce {
         TIME_OF_PACKET * self.packets as u32 / self.threads as u32
     }
 
-    /// Runs all machines. Emits a record for each as it ends, and finally those of tables,
-    /// figures, tiers and speed, unless it was stopped before.
+    /// Runs all machines. Emits a record for each run when it ends. If the experiment is not
+    /// stopped, it finally emits the records of tables, figures, tiers and speed.
     ///
     /// # Errors
     /// The program cannot be read, or a run fails.
@@ -85,7 +87,8 @@ impl Experiment for Reproduce {
         let (image, program_digest) = (program.image()?, program.digest());
         let began = Instant::now();
         let points = point::all(0);
-        // The number of runs after the knob was probed, and after it was set.
+        // The number of completed runs when the knob has been probed, and when all runs with the
+        // knob have ended.
         let probed = points.len() + point::base_in_order(0).len();
         let knobbed = probed + points.len();
         let mut done = 0;
@@ -115,8 +118,8 @@ impl Experiment for Reproduce {
     }
 }
 
-/// The iterations of the knob's loop for which BASE's copy shares, in order, are nearest to the
-/// paper's.
+/// The number of iterations of the knob's loop for which BASE's in-order copy shares are nearest
+/// to the paper's.
 fn calibrate(
     plan: &Reproduce,
     image: &Image,
@@ -156,8 +159,8 @@ fn run(
     let warm = warm_packets(packets);
     let stop = context.stop;
     let mut failure = None;
-    // Records are in the order of the points, whichever ended first, so that the file of a run is
-    // the same on any number of threads.
+    // Records are in the order of the points, not in the order in which runs end, so that the
+    // file of a run is the same on any number of threads.
     let mut ended = BTreeMap::new();
     let mut keep = |index: usize, simulated: Simulated, context: &mut Context<'_>| {
         context.emit(points[index].record(results, &simulated));
@@ -188,12 +191,12 @@ fn run(
             }
         }
     });
-    // The runs that had ended when the run was stopped or another one failed.
+    // The runs that had ended when the experiment was stopped or another run failed.
     ended.into_iter().for_each(|(index, simulated)| keep(index, simulated, context));
     failure.map_or(Ok(()), Err)
 }
 
-/// Emits the speed of the simulator. It is measured; everything else is modelled.
+/// Emits the speed of the simulator. The speed is measured; all other figures are modelled.
 fn emit_speed(results: &Results, began: Instant, threads: usize, context: &mut Context<'_>) {
     for in_order in [false, true] {
         let runs = results.runs().filter(|(point, _)| point.in_order == in_order);

@@ -11,14 +11,15 @@ use crate::sim::task::{Copying, Simulated, Task};
 /// Whether the knob is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calibration {
-    /// The machine as it is described.
+    /// The machine as the paper describes it.
     None,
-    /// Compute per packet such that BASE's copy shares in order are those of the paper.
+    /// The machine with additional compute per packet, so that BASE's in-order copy shares are
+    /// those of the paper.
     OneKnob,
 }
 
 impl Calibration {
-    /// Its name in records.
+    /// The setting's name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -37,23 +38,23 @@ pub struct Point {
     pub mode: Mode,
     /// Whether the processor issues in order.
     pub in_order: bool,
-    /// Whether anything may overlap with a copy.
+    /// Whether other instructions may overlap with a copy.
     pub overlap: bool,
     /// Memory channels: one has 3.2 GB/s.
     pub channels: u32,
     /// Memory latency.
     pub latency_ns: u64,
-    /// The iterations of the knob.
+    /// The iterations of the knob's loop per packet.
     pub work: u64,
 }
 
 /// Figures 7 and 8 use this payload.
 pub(super) const FIGURE_PAYLOAD: u64 = 1024;
 
-/// The 48 machines. Three traces on two processors, each with BASE, with three engines, and with
-/// two engines without overlap, are 36: without overlap, a synchronous engine with bypass is the
-/// same as an asynchronous one. Figure 7 adds four with one channel, and Figure 8 adds eight with
-/// longer latency.
+/// The 48 machines. 36 of them are three traces on two processors, each with BASE, with three
+/// engines, and with two engines without overlap: without overlap, a synchronous engine with
+/// bypass is the same as an asynchronous one. Figure 7 adds four machines with one channel, and
+/// Figure 8 adds eight machines with longer latency.
 pub(super) fn all(work: u64) -> Vec<Point> {
     let mut points = Vec::new();
     for (payload_bytes, _) in COPY_SHARES {
@@ -78,7 +79,7 @@ pub(super) fn all(work: u64) -> Vec<Point> {
         points.push(Point { latency_ns: 95, ..usual.clone() });
         points.push(Point { latency_ns: 110, ..usual });
     }
-    // The longest first, so that no thread runs one of them alone at the end.
+    // The longest runs are first, so that no long run remains alone on one thread at the end.
     points.sort_by_key(|point| std::cmp::Reverse((point.mode == Mode::Base, point.payload_bytes)));
     points
 }
@@ -95,7 +96,8 @@ pub(super) fn base_in_order(work: u64) -> Vec<Point> {
         .collect()
 }
 
-/// The additional time of a line on one channel of DDR2-400, compared with two in lockstep.
+/// The additional time of a line on one channel of DDR2-400, compared with two channels in
+/// lockstep.
 const LINE_ON_ONE_CHANNEL_NS: u64 = 10;
 
 impl Point {
@@ -130,7 +132,7 @@ impl Point {
         task.machine.core.issue = issue(self.in_order);
         let memory = &mut task.machine.memory;
         memory.dram.channels = self.channels;
-        // The chipset is the same, and one channel takes longer for a line than two.
+        // The chipset is the same, but one channel needs more time per line than two.
         memory.latency_ns =
             self.latency_ns + if self.channels == 1 { LINE_ON_ONE_CHANNEL_NS } else { 0 };
         task
@@ -181,7 +183,8 @@ pub(super) struct Results {
     runs: Vec<(Point, Simulated)>,
 }
 
-/// BASE's cycles per packet in order as a line over the payload: `fixed + per_byte * payload`.
+/// BASE's in-order cycles per packet as a linear function of the payload. The function is `fixed
+/// + per_byte * payload`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BaseLine {
     pub(super) fixed: f64,
@@ -206,8 +209,8 @@ impl Results {
         self.runs.iter().rev().find(|(point, _)| is(point))?.1.cycles_per_packet
     }
 
-    /// Cycles per packet of a row of Table 2, or of the same machine without overlap, for the
-    /// knob's last setting.
+    /// Cycles per packet of a row of Table 2, or of the same machine without overlap, with the
+    /// last setting of the knob.
     pub(super) fn row(
         &self,
         payload_bytes: u64,

@@ -1,5 +1,5 @@
-//! From cycles to cells, mean error and tiers, shown by hand-made runs with the paper's figures,
-//! and by the committed record.
+//! Tests how cells, mean error and tiers follow from cycles, with hand-made runs that have the
+//! paper's figures, and with the committed record.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::context::measured;
 use crate::sim::paper::{COPY_SHARES, FIGURE_8, Row, TABLE_2};
 
-/// BASE's cycles per packet at 80 ns. Only ratios count, so that any value serves.
+/// BASE's cycles per packet at 80 ns. Only ratios count, so that any value can be used.
 const BASE: f64 = 10_000.0;
 
 fn point(payload_bytes: u64, mode: Mode, in_order: bool, overlap: bool) -> Point {
@@ -25,8 +25,8 @@ fn less(cycles: f64, percent: f64) -> f64 {
     cycles * (1.0 - percent / 100.0)
 }
 
-/// Runs with the paper's Table 2, changed by `moved` for each row in points, and with its text's
-/// figures.
+/// Runs with the paper's Table 2, changed by `moved` for each row in points, and with the figures
+/// of the paper's text.
 fn runs(moved: impl Fn(&Row) -> f64) -> Vec<(Point, f64)> {
     let mut runs = Vec::new();
     for row in &TABLE_2 {
@@ -184,7 +184,7 @@ fn tier_c_checks_figure_8_with_its_sign() {
 
 #[test]
 fn tier_a_fails_for_wrong_ordering_and_missing_run() {
-    // Bypass is worse than no bypass.
+    // These runs are slower with bypass than without.
     let swapped = |row: &Row| match row.mode {
         Mode::SyncWlb if row.payload_bytes == 1024 && row.in_order => -7.0,
         _ => 0.0,
@@ -229,7 +229,7 @@ fn point_of(record: &Record) -> Point {
 #[test]
 fn record_follows_from_runs_with_documented_accuracy() {
     let recorded = recorded();
-    // Runs with work belong to the knob, and to the probe before it.
+    // Runs with work belong to the runs with the knob, and to the runs that probed it.
     let is_run =
         |record: &&Record| record.experiment == "sim.run" && record.parameters["work"] == 0;
     let runs = recorded.iter().filter(is_run).map(|run| (point_of(run), run.samples[0]));

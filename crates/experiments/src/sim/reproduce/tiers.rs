@@ -25,7 +25,7 @@ struct Check {
     value: f64,
 }
 
-/// Emits a record for every check and one for each tier: 1 passes, 0 fails.
+/// Emits a record for every check and a record for each tier: 1 passes, 0 fails.
 pub(super) fn emit(calibration: Calibration, results: &Results, context: &mut Context<'_>) {
     let mut checks = orderings(results);
     checks.extend(table_2(results));
@@ -55,7 +55,7 @@ fn above_zero(what: String, value: Option<f64>) -> Check {
     Check { tier: "A", what, passes: value > 0.0, value: value.max(-1e9) }
 }
 
-/// The second minus the first.
+/// The second value minus the first.
 fn more(first: Option<f64>, second: Option<f64>) -> Option<f64> {
     Some(second? - first?)
 }
@@ -84,7 +84,8 @@ fn orderings(results: &Results) -> Vec<Check> {
         let what = format!("Figure 7, {name}: 6.4 GB/s are faster than 3.2");
         checks.push(above_zero(what, more(time(2), time(1))));
         let change = |mode| more(figure_8(results, mode, 80), figure_8(results, mode, 110));
-        // ASYNC changes by 0.2 points in the paper; half a point is not a trend.
+        // ASYNC changes by 0.2 points in the paper; a change of up to half a point does not count
+        // as a trend.
         let what = format!("Figure 8, {name}: 80 ns are not slower than 110 by half a point");
         checks.push(above_zero(what, change(mode).map(|change| change + 0.5)));
         if mode != Mode::Base {

@@ -3,7 +3,7 @@
 //! A plan is JSON Lines: a header, then one task per line, each with a digest. The digest covers
 //! the task, the parameters of its records, the program's bytes, and the version of haul that
 //! wrote the plan. A task's record file is in the folder `PLAN.d`, named by index and digest, and
-//! is written in one step. If a task is killed halfway, done twice, or done by two workers at
+//! is written in one step. If a task is killed halfway, runs twice, or runs on two workers at
 //! once, the file is whole or absent. A plan that is written again for another program or
 //! simulator has other digests, so that old records are not mistaken for its results.
 
@@ -29,7 +29,7 @@ pub use range::Range;
 /// The `plan` of every header that this version of haul writes.
 const SCHEMA: &str = "haul.sim.plan/2";
 
-/// The largest number of tasks per plan. A larger number is a mistake in a range.
+/// The largest number of tasks per plan. A larger number indicates a mistake in a range.
 pub const TASKS_MAX: usize = 1_000_000;
 
 /// The largest plan that is read, in bytes.
@@ -50,13 +50,13 @@ struct Header {
     varied: Vec<String>,
 }
 
-/// The parts besides its settings that decide a task's outcome.
+/// The inputs, in addition to a task's settings, that decide its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Origin {
     /// The digest of the program's bytes: tasks of one plan run one program.
     program_digest: String,
-    /// The version of haul that wrote the plan, and a digest that changes with each build. After a
-    /// change of the simulator, every task of a new plan is done again.
+    /// The version of haul that wrote the plan, and a digest that changes with each build. After
+    /// a change of the simulator, every task of a new plan runs again.
     simulator: String,
 }
 
@@ -79,7 +79,8 @@ pub struct Plan {
 }
 
 impl Entry {
-    /// Its digest in a plan of that origin, over everything but the index and the digest itself.
+    /// The entry's digest in a plan of that origin, over everything except the index and the
+    /// digest itself.
     fn digest_for(&self, origin: &Origin) -> String {
         format!("{:016x}", digest(line(&(origin, &self.parameters, &self.task)).as_bytes()))
     }
@@ -158,11 +159,11 @@ pub fn write(path: &Path, base: &Task, ranges: &[Range]) -> Result<usize, Error>
 /// The outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// It was done, and its record written.
+    /// The task ran, and its record was written.
     Now,
-    /// Its record existed already.
+    /// The task's record existed already.
     Before,
-    /// It was stopped before its end, and left no file.
+    /// The task was stopped before its end, and left no file.
     Stopped,
 }
 
@@ -175,7 +176,8 @@ impl Plan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// It cannot be read, is incomplete, or has a line that was changed; the error names the line.
+    /// The plan cannot be read, is incomplete, or has a line that was changed; the error names
+    /// the line.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed = |reason: String| Error::Plan { path: path.into(), reason };
         Self::parse(path, &program::text(path, PLAN_BYTES_MAX).map_err(failed)?)
@@ -216,17 +218,17 @@ impl Plan {
         self.entries.len()
     }
 
-    /// Whether it has no task.
+    /// Whether the plan has no task.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Does a task, unless its record file exists and is whole, or `stop` is set in the meantime.
+    /// Runs a task, unless its record file exists and is whole, or `stop` is set in the meantime.
     ///
     /// # Errors
-    /// There is no such task, the program is not the plan's, the run fails, or the record cannot be
-    /// written.
+    /// There is no such task, the program is not the program of the plan, the run fails, or the
+    /// record cannot be written.
     pub fn run(&self, index: usize, stop: &AtomicBool) -> Result<Completion, Error> {
         let entry = self.entries.get(index).ok_or_else(|| {
             self.failed(format!("there is no task {index}; it has 0 to {}", self.len().max(1) - 1))
@@ -258,13 +260,13 @@ impl Plan {
         Ok(Completion::Now)
     }
 
-    /// Does all tasks that are not done, `threads` at once, and emits the records of all. When the
-    /// run is stopped, no further task begins, and the running ones end without a record. When a
-    /// record cannot be written, no further task begins. A task that fails does not keep the others
-    /// from being done.
+    /// Runs all tasks without a whole record file, `threads` at once, and emits the records of
+    /// all tasks. When the run is stopped, no further task begins, and the running tasks end
+    /// without a record. When a record cannot be written, no further task begins. If a task
+    /// fails, the other tasks still run.
     ///
     /// # Errors
-    /// The first failure; the records of completed tasks are kept.
+    /// The error is that of the first failed task; the records of completed tasks are kept.
     pub fn run_all(&self, threads: usize, context: &mut Context<'_>) -> Result<(), Error> {
         let indices: Vec<usize> = (0..self.len()).collect();
         let (began, mut done, mut failure) = (Instant::now(), 0_u32, None);
@@ -291,14 +293,14 @@ impl Plan {
         failure.map_or(Ok(()), Err)
     }
 
-    /// A task's records, if it is done.
+    /// A task's records, if the task has run.
     #[must_use]
     pub fn records_of(&self, index: usize) -> Vec<Record> {
         self.entries.get(index).and_then(|entry| self.record(entry).ok()).unwrap_or_default()
     }
 
-    /// The records of all completed tasks, in the plan's order, and the indices of the others, each
-    /// with the reason.
+    /// The records of all completed tasks, in the plan's order, and the indices of all other
+    /// tasks, each with the reason why it has no record.
     #[must_use]
     pub fn collect(&self) -> (Vec<Record>, Vec<(usize, String)>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
@@ -314,7 +316,7 @@ impl Plan {
     /// A task's records, if its file is whole.
     fn record(&self, entry: &Entry) -> Result<Vec<Record>, String> {
         let path = self.record_path(entry);
-        // If its existence cannot be checked, reading it reports the reason.
+        // If the file's existence cannot be checked, reading the file reports the reason.
         if !path.try_exists().unwrap_or(true) {
             return Err("not done".into());
         }
@@ -347,7 +349,7 @@ impl Plan {
     }
 }
 
-/// A line as an entry whose digest is right.
+/// Reads a line as an entry, and checks the entry's digest.
 fn entry_of(text: &str, place: usize, origin: &Origin) -> Result<Entry, String> {
     let entry: Entry = serde_json::from_str(text)
         .map_err(|error| format!("line {} is not a task: {error}; write it again", place + 1))?;
@@ -403,7 +405,7 @@ fn simulator() -> String {
     format!("{} {:016x}", env!("CARGO_PKG_VERSION"), digest(format!("{built:?}").as_bytes()))
 }
 
-/// Writes a file in one step, so that two workers that do the same task do not write to the same
+/// Writes a file in one step, so that two workers that run the same task do not write to the same
 /// file.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
     haul_machine::file::write_atomically(path, text.as_bytes()).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The varied parameters of a plan: a parameter by its name, with its values as a list or as a
+//! The varied parameters of a plan: the name of a parameter, with its values as a list or as a
 //! range.
 
 use super::TASKS_MAX;
@@ -9,7 +9,7 @@ use crate::sim::settings::Setting;
 pub struct Range {
     /// A field of the task, or the path of a setting.
     pub name: String,
-    /// Its values as text.
+    /// The parameter's values as text.
     pub values: Vec<String>,
 }
 

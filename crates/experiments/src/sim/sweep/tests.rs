@@ -111,8 +111,8 @@ fn killed_or_repeated_task_gives_same_record() {
     plan.run(0, &GO).expect("it runs");
     let path = plan.record_path(&plan.entries[0]);
     let whole = std::fs::read_to_string(&path).expect("it exists");
-    // A killed worker leaves at most a temporary file. A worker without such files would leave half
-    // of the record.
+    // A killed worker leaves at most a temporary file. A worker that wrote the record in place
+    // would leave half of it.
     std::fs::write(&path, &whole[..whole.len() / 2]).expect("it is written");
     std::fs::write(path.with_extension("1.tmp"), "half").expect("it is written");
     let (records, missing) = plan.collect();

@@ -1,11 +1,11 @@
-//! From times by method and size to strings and thresholds: pure arithmetic.
+//! Computes the use of strings and the thresholds from times by method and size: pure arithmetic.
 //!
-//! There are few thresholds and their values are the measured sizes, so all combinations are tried,
-//! for copies with strings at any alignment and with strings only if target and source are aligned
-//! alike. At each size, a combination costs the logarithm of the ratio of its method to the
-//! default, if that ratio is beyond doubt: see [`counted`]. The cheapest wins. Among equals, the
-//! one that changes the method of the fewest sizes wins, then the one with the fewest changed
-//! thresholds.
+//! There are few thresholds, and their values are the measured sizes. The search therefore tries
+//! all combinations. For copies, it tries them with strings at any alignment, and with strings
+//! only if target and source are aligned alike. At each size, the cost of a combination is the
+//! logarithm of the ratio of its method to the default, if that ratio is beyond doubt: see
+//! [`counted`]. The cheapest wins. Among combinations of equal cost, the one that changes the
+//! method of the fewest sizes wins, and among these the one with the fewest changed thresholds.
 
 use haul_copy::NEVER;
 use haul_copy::Policy;
@@ -18,15 +18,17 @@ use crate::copy::Function;
 /// neighbours cause larger changes from day to day.
 pub const GAIN_MARGIN: f64 = 0.015;
 
-/// A method that is slower by this much counts as slower, because a change must be worth it.
+/// A method that is slower by this much counts as slower. The margin is smaller than
+/// [`GAIN_MARGIN`], because a change needs stronger evidence than the default.
 pub const LOSS_MARGIN: f64 = 0.003;
 
-/// The assumed share of copies with the worst of the bad offsets: 63 of a page's 4,096 distances
-/// are the worst on Zen 4, which has the worst known ones.
+/// The assumed share of copies with the worst of the bad offsets: on Zen 4, which has the worst
+/// known offsets, 63 of the 4,096 distances within a page are the worst.
 const BAD_OFFSET_SHARE: f64 = 63.0 / 4096.0;
 
-/// A string that takes this many times as long as registers at the worst offset is not used: a
-/// program may always have that offset. Zen 4 takes 20 times as long, and Zen 5 1.8.
+/// A string that takes this many times as long as registers at the worst offset is not used,
+/// because a program may use that offset in every call. Zen 4 takes 20 times as long, and Zen 5
+/// 1.8.
 const BAD_OFFSET_MAX: f64 = 3.0;
 
 /// A method of moving bytes, as thresholds choose it.
@@ -49,13 +51,14 @@ pub enum Method {
 pub struct Trained {
     /// The size in bytes.
     pub size: usize,
-    /// The time of each method over that of the base, as far as it counts: see [`counted`].
+    /// The time of each method divided by the time of the base, or 1 if the difference is in
+    /// doubt: see [`counted`].
     pub ratios: Vec<(Method, f64)>,
 }
 
 impl Trained {
     /// Adds the cost of the worst bad offset, for its share of calls, to strings at any
-    /// alignment. `over_registers` is the ratio of the time of strings to that of registers at
+    /// alignment. `over_registers` is the time of strings divided by the time of registers at
     /// that offset.
     pub fn add_worst(&mut self, over_registers: f64) {
         let of =
@@ -73,8 +76,8 @@ impl Trained {
     }
 }
 
-/// The ratio of a comparison, or 1 if it is in doubt: if the interval contains 1, or if the ratio
-/// is within the noise floor or the margin.
+/// The ratio of a comparison, or 1 if the ratio is in doubt: if the interval contains 1, or if
+/// the ratio is within the noise floor or the margin.
 #[must_use]
 pub fn counted(comparison: &Comparison) -> f64 {
     let gains =
@@ -85,7 +88,7 @@ pub fn counted(comparison: &Comparison) -> f64 {
 }
 
 impl Method {
-    /// The methods that a function has.
+    /// The methods that a function can use.
     #[must_use]
     pub fn of(function: Function) -> &'static [Self] {
         match function {
@@ -96,7 +99,7 @@ impl Method {
         }
     }
 
-    /// Its name in records.
+    /// The method's name in records.
     #[must_use]
     pub fn name(self, function: Function) -> &'static str {
         match self {
@@ -109,7 +112,7 @@ impl Method {
         }
     }
 
-    /// The base with thresholds under which every size uses this method, for both functions.
+    /// The base, but with thresholds under which every size of copies and fills uses this method.
     #[must_use]
     pub fn forced(self, base: Policy) -> Policy {
         let (string, stream, paged) = match self {
@@ -158,10 +161,10 @@ pub fn method(function: Function, policy: &Policy, size: usize) -> Method {
     }
 }
 
-/// The base with the cheapest strings and thresholds of a function for the trained sizes.
-/// Thresholds of other functions, and all thresholds if nothing is cheaper, stay those of the
-/// base. Sizes above the trained ones keep the base's method, because a method that loses at the
-/// trained sizes may win above them, as streaming does.
+/// The base, but with the use of strings and the thresholds of a function that cost the least at
+/// the trained sizes. Thresholds of other functions, and all thresholds if nothing is cheaper,
+/// stay those of the base. Sizes above the trained sizes keep the base's method, because a method
+/// that loses at the trained sizes may win at larger sizes, as streaming does.
 #[must_use]
 pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     let mut values: Vec<usize> = trained.iter().map(|trained| trained.size).collect();
@@ -191,9 +194,10 @@ pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     keep_beyond(function, trained, winner, &base)
 }
 
-/// Keeps the base's method for sizes above the trained ones if the found thresholds do not use it
-/// anywhere, or hide it behind strings without an end. An exception is a largest size that is
-/// streamed without interleaved pages, because interleaved pages have lost there.
+/// Keeps the base's method for sizes above the trained sizes if the found thresholds do not use
+/// that method anywhere, or hide it behind strings without an end. The exception: if the largest
+/// trained size is streamed without interleaved pages, larger sizes are streamed in the same way,
+/// because interleaved pages have lost there.
 fn keep_beyond(
     function: Function,
     trained: &[Trained],
@@ -242,8 +246,8 @@ fn cost(
     policy: &Policy,
     base: &Policy,
 ) -> (i64, usize, usize) {
-    // The base's own method is the baseline: its ratio is 1 by definition, whatever the forced
-    // policy with the same method measured.
+    // The base's own method is the baseline: its ratio is 1 by definition, even if the forced
+    // policy with the same method measured another ratio.
     let changed = trained.iter().filter_map(|trained| {
         let method = method(function, policy, trained.size);
         (method != self::method(function, base, trained.size)).then_some((method, trained))

@@ -4,7 +4,7 @@ use super::*;
 
 const SIZES: [usize; 8] = [2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144];
 
-/// A policy with strings at any alignment and no method but registers.
+/// A policy that allows strings at any alignment, but whose thresholds use only registers.
 fn registers() -> Policy {
     let mut policy = Policy::for_this_processor();
     policy.strings = Strings::Any;
@@ -12,7 +12,7 @@ fn registers() -> Policy {
     policy
 }
 
-/// Training results in which each method costs what the function returns.
+/// Training results in which the function returns the cost of each method.
 fn trained(ratio: impl Fn(Method, usize) -> f64) -> Vec<Trained> {
     let one = |&size: &usize| Trained {
         size,
@@ -73,7 +73,8 @@ fn best_keeps_base_if_nothing_is_cheaper() {
     assert_eq!(best(Function::Memcpy, &data, registers()), registers());
 }
 
-/// A method that wins at one size and makes no difference at others is used at that size only.
+/// A method that wins at one size and makes no difference at other sizes is used only at that
+/// size.
 #[test]
 fn best_changes_only_sizes_that_win() {
     let data =
@@ -115,9 +116,9 @@ fn best_keeps_defaults_above_trained_sizes() {
     );
 }
 
-/// Strings that win at the largest size are not used above it, where the defaults stream. On one
-/// processor with 504 MiB of last-level cache, they saved 4% at 128 MiB, and took twice the time of
-/// streaming at 1 GiB.
+/// Strings that win at the largest size are not used at larger sizes, where the defaults stream.
+/// On one processor with 504 MiB of last-level cache, such strings saved 4% at 128 MiB, but
+/// needed twice the time of streaming at 1 GiB.
 #[test]
 fn strings_end_at_largest_trained_size() {
     let data = trained(|method, size| match method {
@@ -138,8 +139,8 @@ fn strings_end_at_largest_trained_size() {
     }
 }
 
-/// Strings that the defaults use above the trained sizes stay, whether they have an end or not, and
-/// whether strings or registers win at the largest size.
+/// Strings that the defaults use above the trained sizes are still used there, whether their
+/// range has an end or not, and whether strings or registers win at the largest size.
 #[test]
 fn default_strings_stay_above_trained_sizes() {
     for string_max in [393_216, NEVER] {
@@ -168,7 +169,8 @@ fn default_strings_stay_above_trained_sizes() {
     }
 }
 
-/// If streaming without interleaved pages wins at the largest size, it is used above as well.
+/// If streaming without interleaved pages wins at the largest size, it is used at larger sizes as
+/// well.
 #[test]
 fn streaming_that_beats_pages_stays_above_trained_sizes() {
     let mut defaults = registers();
@@ -181,8 +183,8 @@ fn streaming_that_beats_pages_stays_above_trained_sizes() {
     assert_eq!(found.paged_copy_min, NEVER);
 }
 
-/// Strings that win only if lines are aligned alike are used only there, and at any alignment if
-/// they win everywhere.
+/// Strings that win only if target and source are aligned alike are used only for such copies.
+/// Strings that win at any alignment are used at any alignment.
 #[test]
 fn strings_are_used_only_at_alignments_that_win() {
     for (anywhere, expected) in [(1.4, Strings::Alike), (0.8, Strings::Any)] {
@@ -202,7 +204,8 @@ fn strings_are_used_only_at_alignments_that_win() {
     }
 }
 
-/// A very slow offset forbids strings at any alignment. A bad offset counts for its share of calls.
+/// A very slow offset forbids strings at any alignment. A bad offset counts in proportion to its
+/// share of calls.
 #[test]
 fn bad_offset_adds_to_cost_of_strings() {
     let of = |over_registers| {
