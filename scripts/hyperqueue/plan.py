@@ -9,7 +9,8 @@ import sys
 import tempfile
 import time
 
-# The client's progress bar would overwrite our output. The client reads this variable when it is loaded.
+# The client's progress bar would overwrite the output of this program. The client reads this
+# variable when it is loaded.
 os.environ["TQDM_DISABLE"] = "1"
 
 from hyperqueue import Job, LocalCluster
@@ -17,7 +18,7 @@ from hyperqueue.client import Client
 from hyperqueue.cluster import WorkerConfig
 from hyperqueue.output import StdioDef
 
-# Most failed tasks that are reported one by one.
+# The largest number of failed tasks that are reported one by one.
 REPORTED_MAX = 10
 
 

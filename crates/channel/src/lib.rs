@@ -1,9 +1,9 @@
 //! Bulk transfer between two processes, by the cheapest mechanism that both ends and the machine
 //! allow.
 //!
-//! Process A has data in its memory; afterwards process B has a private copy, and neither process
-//! can change the other's. Messages go in both directions, in order, and each arrives whole or not
-//! at all.
+//! Process A has data in its memory. After a transfer, process B has a private copy, and neither
+//! process can change the data of the other process. Messages go in both directions, in order,
+//! and each arrives whole or not at all.
 //!
 //! ```no_run
 //! # mod haul { pub mod channel { pub use haul_channel::*; } }
@@ -26,28 +26,29 @@
 //!   the sender may reuse the bytes: the receiver never sees later writes to them. The buffer that
 //!   `recv` returns is the receiver's alone.
 //! - **Whole or not at all.** If a peer dies, closes or gives up within a message, the call returns
-//!   an error. No part of the message is handed out.
+//!   an error. The caller gets no part of the message.
 //! - **The peer belongs to the same user or to root**, as the kernel reports it, unless
-//!   [`Settings::users`] allows others.
-//! - **The peer is not trusted.** Values that it writes into shared memory are read once, into
-//!   private memory, and checked. Its memory is mapped only after a check of seals and size. The
-//!   peer cannot cause SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and
-//!   [`Settings::deadline`]. Only [`Settings::trusts_peer`], at both ends, allows mechanisms for
-//!   which this does not hold.
+//!   [`Settings::users`] allows other users.
+//! - **The peer is not trusted.** haul reads each value that the peer writes into shared memory
+//!   once, into private memory, and checks it. haul maps the peer's memory only after it has
+//!   checked seals and size. The peer cannot cause SIGBUS, and it cannot stall a call beyond
+//!   [`Settings::wait`] and [`Settings::deadline`]. Only [`Settings::trusts_peer`], set at both
+//!   ends, allows mechanisms without these guarantees.
 //! - **Death is noticed.** The first call after the peer closed the channel fails. If the peer
-//!   died, the first call that begins at least 0.1 ms later fails. It is unknown whether the peer
-//!   received a message that was sent before.
-//! - **A fork copies an end.** The first process that uses a direction afterwards owns it; calls in
-//!   the others return [`Error::TakenOver`]. Each process closes its own copy, and the peer sees
-//!   the channel closed when no process can continue.
-//! - **Nothing is left behind.** All memory is anonymous and freed with the processes.
+//!   died, the first call that begins at least 0.1 ms later fails. The sender cannot know whether
+//!   the peer received a message that was sent before.
+//! - The first process that uses a direction afterwards owns that direction; calls in the other
+//!   processes return [`Error::TakenOver`]. Each process closes its own copy. The peer sees the
+//!   channel closed when no process can continue.
+//! - **Nothing is left behind.** All memory is anonymous, and the kernel frees it when the
+//!   processes end.
 //!
 //! # From the bottom up
 //!
 //! - `table`: the measured choices of mechanisms;
 //! - `shared`: words, shared memory and waiting, which both ends use;
-//! - `pages`: memory of messages, and pages that replace others;
-//! - `mechanism`: one file or folder for each mechanism, and the choice of one;
+//! - `pages`: memory for messages, and pages of messages that replace other pages;
+//! - `mechanism`: one file or folder per mechanism, and the choice of a mechanism;
 //! - `send`: the sending half;
 //! - `receive`: the receiving half.
 
@@ -91,7 +92,7 @@ pub use shared::settings::Settings;
 pub use table::{ChannelTable, Choice, install};
 
 /// One end of a channel between two processes, for both directions. One thread at a time may use
-/// it, or one thread per half.
+/// a channel, or one thread per half.
 #[derive(Debug)]
 pub struct Channel {
     sender: Sender,
@@ -112,12 +113,12 @@ impl Channel {
         Self::connect_over(socket::connect(path)?, settings)
     }
 
-    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one. From this
-    /// call on, the socket and all its copies belong to the channel. The other end calls
-    /// [`accept_over`](Self::accept_over).
+    /// Begins a channel over a connected socket: one of the two that [`pair`] returns, or an
+    /// inherited one. From this call on, the socket and all its copies belong to the channel. The
+    /// other end calls [`accept_over`](Self::accept_over).
     ///
     /// # Errors
-    /// Those of [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     pub fn connect_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
         let socket = Socket::adopt(socket)?;
         closer::check()?;
@@ -125,10 +126,11 @@ impl Channel {
         Self::new(socket, agreed, settings, 0)
     }
 
-    /// The other end of [`connect_over`](Self::connect_over).
+    /// The counterpart of [`connect_over`](Self::connect_over): begins the channel at the other
+    /// end of the connection.
     ///
     /// # Errors
-    /// Those of [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     pub fn accept_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
         let socket = Socket::adopt(socket)?;
         closer::check()?;
@@ -151,7 +153,7 @@ impl Channel {
     /// See [`Sender::send`].
     ///
     /// # Errors
-    /// Those of [`Sender::send`].
+    /// The errors of [`Sender::send`].
     pub fn send(&mut self, bytes: &[u8]) -> Result<Account, Error> {
         self.sender.send(bytes)
     }
@@ -159,7 +161,7 @@ impl Channel {
     /// See [`Sender::send_vectored`].
     ///
     /// # Errors
-    /// Those of [`Sender::send_vectored`].
+    /// The errors of [`Sender::send_vectored`].
     pub fn send_vectored(&mut self, parts: &[IoSlice<'_>]) -> Result<Account, Error> {
         self.sender.send_vectored(parts)
     }
@@ -167,7 +169,7 @@ impl Channel {
     /// See [`Sender::send_built`].
     ///
     /// # Errors
-    /// Those of [`Sender::send_built`].
+    /// The errors of [`Sender::send_built`].
     pub fn send_built(&mut self, building: Building) -> Result<Account, Error> {
         self.sender.send_built(building)
     }
@@ -175,7 +177,7 @@ impl Channel {
     /// See [`Sender::start_send`].
     ///
     /// # Errors
-    /// Those of [`Sender::start_send`].
+    /// The errors of [`Sender::start_send`].
     pub fn start_send<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Sending<'a>, Error> {
         self.sender.start_send(bytes)
     }
@@ -183,7 +185,7 @@ impl Channel {
     /// See [`Receiver::recv_into`].
     ///
     /// # Errors
-    /// Those of [`Receiver::recv_into`].
+    /// The errors of [`Receiver::recv_into`].
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
         self.receiver.recv_into(target)
     }
@@ -191,19 +193,19 @@ impl Channel {
     /// See [`Receiver::recv_into_exposed`].
     ///
     /// # Errors
-    /// Those of [`Receiver::recv_into_exposed`].
+    /// The errors of [`Receiver::recv_into_exposed`].
     ///
     /// # Safety
     /// The obligations of [`Receiver::recv_into_exposed`].
     pub unsafe fn recv_into_exposed(&mut self, target: &mut [u8]) -> Result<Account, Error> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller promises the same for this method.
         unsafe { self.receiver.recv_into_exposed(target) }
     }
 
     /// See [`Receiver::recv`].
     ///
     /// # Errors
-    /// Those of [`Receiver::recv`].
+    /// The errors of [`Receiver::recv`].
     pub fn recv(&mut self) -> Result<Buffer, Error> {
         self.receiver.recv()
     }
@@ -211,7 +213,7 @@ impl Channel {
     /// See [`Receiver::try_recv`].
     ///
     /// # Errors
-    /// Those of [`Receiver::try_recv`].
+    /// The errors of [`Receiver::try_recv`].
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
         self.receiver.try_recv()
     }
@@ -219,13 +221,13 @@ impl Channel {
     /// See [`Receiver::wait_length`].
     ///
     /// # Errors
-    /// Those of [`Receiver::wait_length`].
+    /// The errors of [`Receiver::wait_length`].
     pub fn wait_length(&mut self) -> Result<usize, Error> {
         self.receiver.wait_length()
     }
 
-    /// The process at the other end: the one that made the handshake, or its child that
-    /// continues.
+    /// The process at the other end: the process that made the handshake, or its child that
+    /// continues the channel.
     #[must_use]
     pub fn peer(&self) -> Identity {
         self.receiver.peer()
@@ -238,8 +240,8 @@ impl Channel {
         self.receiver.offers(mechanism)
     }
 
-    /// The two halves, for two threads. Only one of them at a time can be used with poll(2),
-    /// because both have the same descriptor.
+    /// Splits the channel into its two halves, so that two threads can use them. Only one half at
+    /// a time can be used with poll(2), because both halves have the same descriptor.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
         self.link().is_split.store(true, Relaxed);
@@ -251,8 +253,8 @@ impl Channel {
     }
 }
 
-/// Two connected sockets: one for this process, one to inherit or to hand over. Both are closed on
-/// exec.
+/// Two connected sockets: one for this process, one to inherit or to hand over. The kernel closes
+/// both on exec.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -261,16 +263,17 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
 }
 
 impl AsFd for Channel {
-    /// Readable when [`try_recv`](Channel::try_recv) or [`Sending::advance`] should be called
-    /// again.
+    /// The descriptor is readable when [`try_recv`](Channel::try_recv) or [`Sending::advance`]
+    /// should be called again.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link().as_fd()
     }
 }
 
-/// A socket with a path, on which a program accepts channels. Its path is removed when it is
-/// dropped. After a fork, the path is removed when the last copy is dropped, or when the process
-/// that made the listener drops it and has accepted on it since the fork.
+/// A socket with a path, on which a program accepts channels. The path is removed when the
+/// listener is dropped. After a fork, the path is removed when the last copy of the listener is
+/// dropped. It is also removed when the process that made the listener drops its copy, if that
+/// process has accepted on the listener since the fork.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -282,8 +285,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Makes a socket at `path`, for this user alone. A socket that a dead process left there is
-    /// replaced; no other file ever is.
+    /// Makes a socket at `path`, for this user alone. Replaces a socket that a dead process left
+    /// there, but never another file.
     ///
     /// # Errors
     /// [`Error::Socket`], also if another file is at `path`.
@@ -291,12 +294,12 @@ impl Listener {
         Self::bind_for(path, &Users::Own)
     }
 
-    /// Like [`bind`](Self::bind), for these users. If they include others than the calling user
-    /// and root, every process that reaches `path` may connect, and [`accept`](Self::accept)
-    /// refuses all users except [`Settings::users`].
+    /// Like [`bind`](Self::bind), for these users. If `users` include others than the calling
+    /// user and root, every process that reaches `path` may connect; [`accept`](Self::accept)
+    /// then refuses all users except [`Settings::users`].
     ///
     /// # Errors
-    /// Those of [`bind`](Self::bind).
+    /// The errors of [`bind`](Self::bind).
     pub fn bind_for(path: &Path, users: &Users) -> Result<Self, Error> {
         let life = Some(Life::new()?);
         let (kind, backlog) = (SocketType::SEQPACKET, socket::BACKLOG);
@@ -305,15 +308,16 @@ impl Listener {
         Ok(Self { socket, bound, life, here, forks })
     }
 
-    /// Accepts the next channel. A process that connects and then makes no progress costs at most
-    /// the deadline.
+    /// Accepts the next channel. A process that connects and then makes no progress delays this
+    /// call by at most the deadline.
     ///
     /// # Errors
-    /// Those of [`Channel::connect`]; [`Error::OtherUser`] if [`Settings::users`] does not allow
-    /// the peer's user; [`Error::Deadline`] if no process connects. The listener stays usable.
+    /// The errors of [`Channel::connect`]; [`Error::OtherUser`] if [`Settings::users`] does not
+    /// allow the peer's user; [`Error::Deadline`] if no process connects. The listener stays
+    /// usable.
     pub fn accept(&self, settings: &Settings) -> Result<Channel, Error> {
-        // This check is made before a connection is accepted, because each one is one more
-        // descriptor to close.
+        // This check is made before a connection is accepted, because each accepted connection is
+        // one more descriptor to close.
         closer::check()?;
         self.forks.store(fork::forks(), Relaxed);
         match socket::accept(&self.socket, settings.wait)? {
@@ -328,7 +332,7 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Readable when a connection can be accepted.
+    /// The descriptor is readable when a connection can be accepted.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -1,32 +1,32 @@
 //! The measured choices of mechanisms, as in `haul.toml`.
 //!
-//! An unknown name, and a mechanism that is not available with a peer, are skipped. So the worst
-//! effect of a table is a slower transfer.
+//! haul skips unknown names, and mechanisms that are not available with a peer. So a table can at
+//! worst make a transfer slower.
 
 use std::sync::OnceLock;
 
-/// The factor beyond the largest measured message up to which the table applies: tables are
+/// The table applies to messages of up to this many times the largest measured size: tables are
 /// measured at every fourth size or more densely, and also apply between these sizes.
 const BEYOND: u64 = 4;
 
 /// The section `[channel]` of `haul.toml`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChannelTable {
-    /// The largest share of a message, 0 to 1, to which the receiver may be expected to write if a
-    /// message that was built in place is to be handed over and not copied.
+    /// A message that was built in place is handed over, not copied, if the receiver is expected
+    /// to write to at most this share of it, 0 to 1.
     pub sealed_dirty_max: Option<f64>,
     /// The largest message for which the choices were measured, in bytes; `None` if they apply to
-    /// any size. Otherwise they apply to messages of up to four times this size.
+    /// any size. Otherwise the choices apply to messages of up to four times this size.
     pub measured_max: Option<usize>,
-    /// Of the entries that fit, the one with the largest size applies; if several have this size,
-    /// the last one applies.
+    /// Of the entries that fit, the entry with the largest size applies; of several entries with
+    /// this size, the last one applies.
     pub choices: Vec<Choice>,
 }
 
 /// One entry of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The smallest message to which it applies, in bytes.
+    /// The smallest message to which the entry applies, in bytes.
     pub from: usize,
     /// The mechanism's name.
     pub mechanism: String,
@@ -45,18 +45,19 @@ impl ChannelTable {
         length <= self.longest()
     }
 
-    /// The longest message to which they apply, in bytes.
+    /// The longest message to which the choices apply, in bytes.
     #[must_use]
     pub fn longest(&self) -> u64 {
         self.measured_max.map_or(u64::MAX, |most| (most as u64).saturating_mul(BEYOND))
     }
 
-    /// The names of the table's mechanisms for such a message, the best first.
+    /// The names of the table's mechanisms for a message of this length, trust and load, the best
+    /// first.
     pub fn names(&self, length: u64, trusted: bool, idle: bool) -> impl Iterator<Item = &str> {
         self.fitting(length, trusted, idle).into_iter().map(|choice| choice.mechanism.as_str())
     }
 
-    /// The entries for such a message, the best first.
+    /// The entries for a message of this length, trust and load, the best first.
     #[must_use]
     pub fn fitting(&self, length: u64, trusted: bool, idle: bool) -> Vec<&Choice> {
         let fits = move |choice: &&Choice| {

@@ -1,5 +1,5 @@
-//! Channels leave no descriptors and no mappings behind. This is a separate test program, because
-//! it counts those of the whole process.
+//! Channels leave no descriptors and no mappings behind. These tests are a separate test program,
+//! because they count the descriptors and mappings of the whole process.
 
 use std::fs;
 use std::path::Path;

@@ -13,7 +13,7 @@ use crate::terminal;
 /// When the progress of a stream is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Show {
-    /// If standard error is a terminal.
+    /// Shown if standard error is a terminal.
     #[default]
     Auto,
     /// Always; without a terminal, one line every second.
@@ -87,7 +87,7 @@ impl Flow {
         self.done
     }
 
-    /// `1.21 GiB, 410 MB/s, 40%, 0:05 left`; the rate is that since the last line.
+    /// `1.21 GiB, 410 MB/s, 40%, 0:05 left`; the rate is the rate since the last line.
     fn line(&self, now: Instant) -> String {
         let (then, before) = self.reported;
         let rate = (self.done - before) as f64 / now.duration_since(then).as_secs_f64();

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::stop::STOP;
 use crate::terminal;
 
-/// The outputs that a command needs opened before it runs.
+/// The outputs that must be opened before a command runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outputs {
     /// Whether every line goes to standard output as JSON.
@@ -37,7 +37,7 @@ pub(crate) struct Journal {
     lines: Vec<Line>,
     json: bool,
     file: Option<(PathBuf, File)>,
-    /// The new path of an earlier run's records. The file now has their name.
+    /// The new path of an earlier run's records. The file of this run now has their name.
     earlier: Option<PathBuf>,
     failure: Option<Error>,
 }
@@ -46,7 +46,7 @@ impl Journal {
     /// Makes the folder, opens the record file and verifies that the other files can be written.
     ///
     /// # Errors
-    /// One of these fails; nothing was measured yet.
+    /// The folder or a file cannot be made or written; nothing was measured yet.
     pub(crate) fn open(outputs: &Outputs) -> Result<Self, Error> {
         if outputs.json {
             terminal::output().map_err(Error::Output)?;
@@ -70,7 +70,8 @@ impl Journal {
             let path = folder.join(name);
             let _turn = turn_in(folder);
             let _earlier_lock = lock_earlier(&path)?;
-            // Last, so that a run which cannot begin does not rename an earlier run's records.
+            // This step comes last, so that a run which cannot begin does not rename an earlier
+            // run's records.
             earlier = keep_earlier(&path)?;
             file = Some((path.clone(), create_locked(path)?));
         }
@@ -132,8 +133,9 @@ impl Journal {
         }
     }
 
-    /// Adds a line. It has been written to the file and to standard output when this returns. The
-    /// first failure is kept and ends the measurement; [`check`](Self::check) returns it.
+    /// Adds a line. The line has been written to the file and to standard output when this
+    /// returns. The first failure is kept and ends the measurement; [`check`](Self::check)
+    /// returns it.
     pub(crate) fn add(&mut self, line: impl Into<Line>) {
         let line = line.into();
         if self.failure.is_none()
@@ -181,12 +183,13 @@ fn turn_in(folder: &Path) -> Option<File> {
 }
 
 /// Locks the records of an earlier run, if there are any, so that no running process still writes
-/// them. The lock ends with the file or with the process.
+/// them. The lock ends when the file is closed or the process ends.
 fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
-    // Checked first, because opening a FIFO waits. If this is not a file or cannot be read, the
-    // function that renames it reports the error.
+    // Checked first, because opening a FIFO waits. If the path is not a file or cannot be read,
+    // the function that renames it reports the error.
     let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-    // The file is also opened for writing if that is allowed, because NFS locks no other files.
+    // The file is also opened for writing if that is allowed, because NFS locks only files that
+    // are open for writing.
     let open = || File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
     match is_file.then(open) {
         Some(Ok(file)) if is_locked_by_another(&file) => {
@@ -198,7 +201,7 @@ fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
 }
 
 /// Makes the record file and locks it: another run that wants the same name is refused while this
-/// one writes.
+/// run writes.
 fn create_locked(path: PathBuf) -> Result<File, Error> {
     let created = File::options().write(true).create_new(true).open(&path);
     let file = created.map_err(|reason| match reason.kind() {
@@ -211,8 +214,8 @@ fn create_locked(path: PathBuf) -> Result<File, Error> {
     let identity = |found: fs::Metadata| (found.dev(), found.ino());
     let own = file.metadata().map(identity).map_err(|reason| folder_error(&path, reason))?;
     let is_locked = is_locked_by_another(&file);
-    // Before the lock, another run may have treated the file as an empty earlier one and removed
-    // it.
+    // Before the lock, another run may have treated the file as an empty file of an earlier run
+    // and removed it.
     let is_own = fs::symlink_metadata(&path).is_ok_and(|found| identity(found) == own);
     if is_locked || !is_own {
         let holder = lock_holder(&file);
@@ -251,7 +254,8 @@ fn keep_earlier(path: &Path) -> Result<Option<PathBuf>, Error> {
     Ok(Some(old))
 }
 
-/// Whether the file is the rest of a run that ended before its first record: a machine, or nothing.
+/// Whether the file remains from a run that ended before its first record: it contains a machine,
+/// or nothing.
 fn holds_no_record(path: &Path) -> bool {
     /// A machine's line has about 4 KiB.
     const LIMIT_BYTES: u64 = 1 << 20;
@@ -269,7 +273,8 @@ fn or_here(folder: &Path) -> &Path {
 /// or a full disk shows before the measurement. With size 0, tests only that a file can be made.
 fn prove_writable(folder: &Path, room: Bytes) -> Result<(), Error> {
     let proof = Temporary::beside(&folder.join("haul-room"));
-    // New, so that a link which another user left in a shared folder is not followed.
+    // The file must be new, so that a link which another user left in a shared folder is not
+    // followed.
     let created = File::options().write(true).create_new(true).open(proof.path());
     let mut file = created.map_err(|reason| folder_error(folder, reason))?;
     let written = io::copy(&mut io::repeat(b' ').take(room.0), &mut file);

@@ -47,7 +47,7 @@ fn run(arguments: Arguments) -> Result<Ending, Error> {
     if !arguments.command.is_driver() {
         stop::begin();
     }
-    // Parse: names become values and inputs are read; wrong ones are refused here.
+    // Parse: names become values and inputs are read; wrong names and inputs are refused here.
     let mut command: Box<dyn Command> = command::of(arguments)?;
     // Signals are handed over before an earlier run's records are renamed, so that the command
     // can rename them back when it ends.

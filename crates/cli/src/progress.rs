@@ -55,8 +55,8 @@ impl Progress {
         self.show(what, Duration::ZERO);
     }
 
-    /// Shows the current part of the step. The clock gives its progress, because a step of many
-    /// parts has one budget.
+    /// Shows the current part of the step. The clock determines the shown progress, because a
+    /// step of many parts has one budget.
     pub(crate) fn advance(&self, part: &str) {
         self.show(part, self.started.elapsed());
     }

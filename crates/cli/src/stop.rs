@@ -3,8 +3,8 @@
 //! One rule holds for all of them. If a command has records to keep ([`Stops`]), the first signal
 //! ends the current step and keeps the records; otherwise it ends the program. Further signals
 //! within a moment count as the same request: `timeout` signals its child and then the child's
-//! group, and both a shell and a terminal that hang up send one. A later signal ends the program in
-//! any case. In every case, temporary files are removed.
+//! group, and both a shell and a terminal that hang up send a signal. A later signal ends the
+//! program in any case. In every case, temporary files are removed.
 
 use std::io;
 use std::process;
@@ -17,8 +17,8 @@ use haul_measure::signals;
 use crate::error::{Error, code_of_signal};
 use crate::terminal;
 
-/// Set by the first signal, or by a journal that cannot write. Experiments check it between
-/// samples.
+/// Set by the first signal, or by a journal that cannot write. Experiments check this flag
+/// between samples.
 pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Number of the first signal; 0 before it.
@@ -33,7 +33,8 @@ static ABORT: AtomicBool = AtomicBool::new(false);
 pub(crate) enum Stops {
     /// The first signal ends the program, because there are no records to keep.
     AtOnce,
-    /// The first signal sets [`STOP`], which the command polls. The second ends the program.
+    /// The first signal sets [`STOP`], which the command polls. The second signal ends the
+    /// program.
     WithWhatThereIs,
     /// The command handles the second signal as well: see [`is_aborted`].
     ByItself,
@@ -51,8 +52,8 @@ struct State {
     failure: Option<io::Error>,
 }
 
-/// Signals within this time after one that counted are the same request. `timeout` sends its two
-/// within some microseconds; a busy machine may need a hundred milliseconds.
+/// Signals within this time after a signal that counted are the same request. `timeout` sends its
+/// two signals within some microseconds; a busy machine may need a hundred milliseconds.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// Watches for signals from now on. If the system has no means to watch with, signals end the
@@ -65,7 +66,7 @@ pub(crate) fn begin() {
 /// Hands signals over to the command from now on, as `stops` says.
 ///
 /// # Errors
-/// Signals cannot be watched for, and the command needs to see them.
+/// haul cannot watch for signals, and the command needs to see them.
 pub(crate) fn hand_over(stops: Stops) -> Result<(), Error> {
     let failure = lock().failure.take().filter(|_| stops != Stops::AtOnce);
     STOPS.store(stops as u8, Ordering::Relaxed);
@@ -105,8 +106,8 @@ fn on_signal(signal: i32) {
     state.counted = Some(now);
 }
 
-/// Ends the program. Its children end by themselves, because their connections to this process
-/// close.
+/// Ends the program. The program's children end by themselves, because their connections to this
+/// process close.
 fn leave(signal: i32) -> ! {
     haul_machine::file::remove_temporary_files();
     haul_experiments::drive::remove_folders();

@@ -40,7 +40,7 @@ pub(crate) struct Comparisons {
 }
 
 struct Row {
-    /// Name of the measurement: `memcpy, 4 KiB, l1`. Its rows are adjacent.
+    /// Name of the measurement: `memcpy, 4 KiB, l1`. The rows of a measurement are adjacent.
     of: String,
     subject: String,
     measured: Measured,
@@ -50,11 +50,12 @@ struct Row {
 /// The values by which a row is sorted and described.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
-    /// Time or cost, in the measurement's own unit: less is better. `None` if it is neither.
+    /// Time or cost, in the measurement's own unit: less is better. `None` if the value is
+    /// neither a time nor a cost.
     pub(crate) cost: Option<f64>,
     /// The comparison in time or cost with the baseline of its run.
     pub(crate) comparison: Option<Comparison>,
-    /// Whether it is a time, so that a sentence can say which subject is faster.
+    /// Whether the value is a time, so that a sentence can say which subject is faster.
     pub(crate) is_time: bool,
 }
 
@@ -74,7 +75,8 @@ pub(crate) const RULE: &str = "There is a difference if its whole interval lies 
      There is none if both ends of the interval and the floor are within 5% of 1. Otherwise the run cannot \
      tell: a larger --budget narrows the interval, a quieter machine the floor.";
 
-/// The largest number of measurements that get a sentence. For more, the table alone is clearer.
+/// The largest number of measurements that get a sentence. For more measurements, the table alone
+/// is clearer.
 const SENTENCES_MAX: usize = 12;
 
 impl Comparisons {
@@ -223,8 +225,8 @@ fn sentence(rows: &[&Row]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{} {}", own.subject, parts.join(", ")))
 }
 
-/// The ratio of one row to another of its measurement. Both were compared with one baseline. The
-/// errors of the two ratios are independent, so half-widths add by their squares.
+/// The ratio of one row to another of its measurement. Both rows were compared with one baseline.
+/// The errors of the two ratios are independent, so half-widths add by their squares.
 fn beside(own: &Row, other: &Row) -> Option<Comparison> {
     let is_baseline = |row: &Row, of: &Comparison| of.baseline == row.subject;
     let (mine, theirs) = (own.measured.comparison.as_ref()?, other.measured.comparison.as_ref()?);
@@ -303,7 +305,7 @@ mod tests {
         let expected = "a: haul takes 3.0 times the time of tcmalloc, 1.50 that of libc.";
         let or_reversed = "a: haul takes 1.50 times the time of libc, 3.0 that of tcmalloc.";
         assert!([expected, or_reversed].contains(&slower.sentences()[0].as_str()));
-        // Without haul, the fastest is the subject.
+        // Without haul, the fastest subject is compared.
         let others = of(&[("a", "pipe", 2.0), ("a", "unix", 1.0)]);
         assert_eq!(others.sentences(), ["a: unix is 2.0 times as fast as pipe."]);
         assert!(of(&[("a", "haul", 1.0)]).sentences().is_empty());

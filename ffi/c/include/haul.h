@@ -52,7 +52,7 @@
 #define HAUL_CHANNEL_INTEGRITY 2
 
 /**
- * The peer may be of any user, not only of the own one and root.
+ * The peer may be of any user, not only of this user and root.
  */
 #define HAUL_CHANNEL_ANY_USER 4
 
@@ -62,7 +62,8 @@
 #define HAUL_CHANNEL_ALLOW_USER 8
 
 /**
- * The result of a function that can fail. New codes are added at the end; none changes its number.
+ * The result of a function that can fail. New codes are added at the end; no code changes its
+ * number.
  */
 typedef enum haul_status {
     /**
@@ -104,7 +105,8 @@ typedef enum haul_status {
      */
     HAUL_ERROR_FORBIDDEN = 8,
     /**
-     * The file is no heap, or a heap of another version, truncated, unfinished or damaged.
+     * The file is not a heap, or it is a heap of another version, truncated, unfinished or
+     * damaged.
      */
     HAUL_ERROR_NOT_A_HEAP = 9,
     /**
@@ -112,7 +114,7 @@ typedef enum haul_status {
      */
     HAUL_ERROR_NO_MEMORY = 10,
     /**
-     * As many live processes as possible share the heap already.
+     * The largest possible number of live processes share the heap already.
      */
     HAUL_ERROR_FULL = 11,
     /**
@@ -199,24 +201,26 @@ typedef enum haul_hint {
      */
     HAUL_HINT_READ_SOON = 1,
     /**
-     * A device reads the target, or a thread does much later: the copy should bypass the caches.
+     * A device reads the target, or a thread reads it much later: the copy should bypass the
+     * caches.
      */
     HAUL_HINT_STREAMED = 2,
     /**
      * The bytes go from core to core: another core has just written the source, or has read the
-     * target and will read it again. Else as HAUL_HINT_READ_SOON.
+     * target and will read it again. Otherwise like HAUL_HINT_READ_SOON.
      */
     HAUL_HINT_HANDOVER = 3,
 } haul_hint;
 
 /**
- * The pages that a heap should use. If there are none of a kind, the heap uses the next smaller.
+ * The pages that a heap should use. If there are no pages of a kind, the heap uses the next
+ * smaller kind.
  */
 typedef enum haul_heap_pages {
     /**
-     * The largest pages that there are. Only a shared heap takes pages from the pool of huge
-     * pages: a child of fork needs copies of the pages of a private heap, and the pool may have
-     * none left.
+     * The largest pages that are available. Only a shared heap uses the pool of huge pages: a
+     * child of fork needs copies of the pages of a private heap, and the pool may be empty by
+     * then.
      */
     HAUL_HEAP_PAGES_AUTO = 0,
     /**
@@ -238,20 +242,22 @@ typedef enum haul_heap_pages {
 } haul_heap_pages;
 
 /**
- * The devices that an address is for. New kinds are added at the end; none changes its number.
+ * The devices that an address is for. New kinds are added at the end; no kind changes its
+ * number.
  */
 typedef enum haul_iova_kind {
     /**
      * A physical address as the kernel reports it: DPDK's IOVA as PA. In memory from the pool of
-     * huge pages it is valid as long as the block lives. The kernel may move other pages unless
-     * they are locked.
+     * huge pages, the address is valid as long as the block lives. The kernel may move other
+     * pages unless they are locked.
      */
     HAUL_IOVA_PHYSICAL = 1,
     /**
      * The process's own address, because no other is known: a physical address requires
-     * CAP_SYS_ADMIN and a page that was touched. It is valid behind an IOMMU that maps this
-     * process's addresses (DPDK's IOVA as VA) and for an emulated device. It must not be used for
-     * a device that takes physical addresses, which would write to memory of other processes.
+     * CAP_SYS_ADMIN and a page that was touched. This address is valid behind an IOMMU that maps
+     * this process's addresses (DPDK's IOVA as VA) and for an emulated device. This address must
+     * not be used for a device that uses physical addresses, which would write to memory of
+     * other processes.
      */
     HAUL_IOVA_VIRTUAL = 2,
     /**
@@ -269,7 +275,7 @@ typedef enum haul_channel_mechanism {
      */
     HAUL_CHANNEL_AUTO = 0,
     /**
-     * A small message lies inside its descriptor.
+     * The bytes of a small message follow its header.
      */
     HAUL_CHANNEL_INLINE = 1,
     /**
@@ -277,7 +283,7 @@ typedef enum haul_channel_mechanism {
      */
     HAUL_CHANNEL_RING = 2,
     /**
-     * The whole message lies in shared memory.
+     * The whole message is in shared memory.
      */
     HAUL_CHANNEL_STAGED = 3,
     /**
@@ -289,7 +295,7 @@ typedef enum haul_channel_mechanism {
      */
     HAUL_CHANNEL_SEALED = 5,
     /**
-     * Both ends copy a part each at the same time; needs trust.
+     * Each end copies a part at the same time; needs trust.
      */
     HAUL_CHANNEL_DOUBLE = 6,
     /**
@@ -300,14 +306,14 @@ typedef enum haul_channel_mechanism {
 
 /**
  * One end of a channel between two processes, for both directions, or one half of an end: see
- * haul_channel_split(). Only one thread at a time may use it. A fork copies it. The first process
- * that uses a direction afterwards owns that direction; a use by another process returns
- * HAUL_ERROR_BROKEN. Each process must close its own copy.
+ * haul_channel_split(). Only one thread at a time may use a channel. A fork copies it. The first
+ * process that uses a direction afterwards owns that direction; a call in another process
+ * returns HAUL_ERROR_BROKEN. Each process must close its own copy.
  */
 typedef struct haul_channel haul_channel;
 
 /**
- * A received message, or memory to receive one into. It is private and writable.
+ * A received message, or memory to receive one into. The memory is private and writable.
  */
 typedef struct haul_channel_buffer haul_channel_buffer;
 
@@ -322,14 +328,14 @@ typedef struct haul_channel_building haul_channel_building;
 typedef struct haul_channel_listener haul_channel_listener;
 
 /**
- * A message in flight. The caller must not change its bytes until it is complete. It holds the
- * sending half of its channel until it is finished or freed.
+ * A message in flight. The caller must not change its bytes until it is complete. The message
+ * holds the sending half of its channel until it is finished or freed.
  */
 typedef struct haul_channel_sending haul_channel_sending;
 
 /**
- * A heap of huge pages, private or shared between processes. Any number of threads may use it at
- * the same time, and after a fork also the child.
+ * A heap of huge pages, private or shared between processes. Any number of threads may use a
+ * heap at the same time, and after a fork the child may use it too.
  */
 typedef struct haul_heap haul_heap;
 
@@ -356,8 +362,9 @@ typedef struct haul_copy_part {
  */
 typedef struct haul_heap_options {
     /**
-     * The most bytes of blocks, their waste included; 0: 64 GiB, or four times the machine's
-     * memory if that is less. The heap reserves addresses for all of the limit, but no memory.
+     * The limit on the bytes of all blocks, their waste included; 0: 64 GiB, or four times the
+     * machine's memory if that is less. The heap reserves addresses for all of the limit, but no
+     * memory.
      */
     uint64_t limit;
     /**
@@ -378,19 +385,20 @@ typedef struct haul_heap_options {
      */
     uint32_t nodes;
     /**
-     * Caches; 0: 4,096. Each thread of every process needs one for each node that it uses. Further
-     * threads share caches, which is slower.
+     * Number of caches; 0: 4,096. Each thread of every process needs one cache for each node
+     * that it uses. Further threads share caches, which is slower.
      */
     uint32_t caches;
     /**
-     * MiB that have memory before the call returns; 0: none. The call returns HAUL_ERROR_NO_MEMORY
-     * if there is less memory. haul_heap_maintain() never returns this memory to the system.
+     * MiB that get memory before the call returns; 0: none. The call returns
+     * HAUL_ERROR_NO_MEMORY if there is less memory. haul_heap_maintain() never returns this
+     * memory to the system.
      */
     uint32_t ready_mib;
 } haul_heap_options;
 
 /**
- * The content of a heap, on one node or on all.
+ * The content of a heap, on one node or on all nodes.
  */
 typedef struct haul_heap_stats {
     /**
@@ -465,7 +473,7 @@ typedef struct haul_channel_options {
      */
     uint32_t flags;
     /**
-     * The haul_channel_mechanism to send by, instead of the choice of haul.
+     * The haul_channel_mechanism to send with, instead of haul's choice.
      */
     uint32_t mechanism;
     /**
@@ -577,10 +585,11 @@ const char *haul_version(void);
 
 /**
  * Reads haul.toml once in a process and applies its thresholds. Later calls return the result of
- * the first. libhaul.so calls this when it is loaded. A program that links libhaul.a should call
- * it early in main. Until then the defaults for the processor apply, which are correct as well.
+ * the first call. libhaul.so calls this when it is loaded. A program that links libhaul.a should
+ * call it early in main. Until then the defaults for the processor apply, which are correct as
+ * well.
  *
- * Looks for the file at HAUL_TUNING, in the user's configuration directory and in /etc. A
+ * Searches for the file at HAUL_TUNING, in the user's configuration directory and in /etc. A
  * set-user-id program reads no file. Makes some system calls and allocates; thread-safe; not
  * async-signal-safe.
  *
@@ -601,7 +610,8 @@ enum haul_status haul_init(void);
 extern void *haul_memcpy(void *target, const void *source, size_t n);
 
 /**
- * The same as haul_memcpy. The name shows a reader of the program that the two overlap.
+ * The same as haul_memcpy. The name shows a reader of the program that source and target
+ * overlap.
  *
  * # Safety
  * source is readable and target writable for n bytes.
@@ -610,7 +620,7 @@ extern void *haul_memmove(void *target, const void *source, size_t n);
 
 /**
  * Sets n bytes at target to the low 8 bits of byte and returns target. If n == 0, target may
- * have any value, NULL included. Costs as haul_memcpy.
+ * have any value, NULL included. Costs the same as haul_memcpy.
  *
  * # Safety
  * target is writable for n bytes.
@@ -619,10 +629,11 @@ extern void *haul_memset(void *target, int byte, size_t n);
 
 /**
  * The inline code of haul_memcpy and haul_memmove calls this above 64 bytes. A program should
- * call those: for 64 bytes or less this function accesses bytes outside of source and target.
+ * call haul_memcpy or haul_memmove: for 64 bytes or less this function accesses bytes
+ * outside of source and target.
  *
  * # Safety
- * As haul_memmove, and n is more than 64.
+ * As for haul_memmove, and n is more than 64.
  */
 extern void *haul_memmove_above_64(void *target, const void *source, size_t n);
 
@@ -631,14 +642,14 @@ extern void *haul_memmove_above_64(void *target, const void *source, size_t n);
  * for 64 bytes or less this function writes bytes outside of target.
  *
  * # Safety
- * As haul_memset, and n is more than 64.
+ * As for haul_memset, and n is more than 64.
  */
 extern void *haul_memset_above_64(void *target, int byte, size_t n);
 
 /**
- * As haul_memmove, with a hint about the next use of the target. A number that is not a hint
- * counts as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the
- * bytes are visible to other threads and devices like those of any copy.
+ * Like haul_memmove, but with a hint about the next use of the target. A number that is not a
+ * hint counts as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED
+ * other threads and devices see the bytes as after any other copy.
  *
  * # Safety
  * source is readable and target writable for n bytes.
@@ -646,18 +657,19 @@ extern void *haul_memset_above_64(void *target, int byte, size_t n);
 void *haul_memcpy_hinted(void *target, const void *source, size_t n, haul_hint hint);
 
 /**
- * Copies count parts in one call, one after the other and each as haul_memmove: the copies of a
- * burst of packets. If count == 0, parts may be NULL.
+ * Copies count parts in one call, one after the other and each like haul_memmove: the copies of
+ * a burst of packets. If count == 0, parts may be NULL.
  *
  * No allocation, no system call, no lock; async-signal-safe.
  *
  * # Safety
- * parts has count elements. The source of each is readable and the target writable for n bytes.
+ * parts has count elements. The source of each part is readable, and its target writable, for n
+ * bytes.
  */
 void haul_copy_batch(const struct haul_copy_part *parts, size_t count);
 
 /**
- * As haul_memset, with a hint about the next use of the target; see haul_memcpy_hinted.
+ * Like haul_memset, but with a hint about the next use of the target; see haul_memcpy_hinted.
  *
  * # Safety
  * target is writable for n bytes.
@@ -683,7 +695,7 @@ enum haul_status haul_thresholds_get(const char *name, size_t *bytes);
 
 /**
  * Sets a threshold for all threads of this process. No value makes a copy wrong: a value that is
- * too small is raised to the smallest useful one, and SIZE_MAX disables a copying method.
+ * too small is raised to the smallest useful value, and SIZE_MAX disables a copying method.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. Takes a lock that only other
  * calls of this function wait for; copies in other threads continue.
@@ -707,8 +719,8 @@ enum haul_status haul_heap_create(const struct haul_heap_options *options, struc
 
 /**
  * Creates a heap that processes of this user share by a name, and writes it to heap. The heap
- * outlives its processes, until haul_heap_remove_name(). Returns as haul_heap_create(), and
- * HAUL_ERROR_EXISTS.
+ * outlives its processes, until haul_heap_remove_name(). Returns the codes of
+ * haul_heap_create(), and HAUL_ERROR_EXISTS.
  *
  * # Safety
  * options is NULL or readable; name is NULL or a string; heap is NULL or writable.
@@ -718,8 +730,8 @@ enum haul_status haul_heap_create_named(const struct haul_heap_options *options,
                                         struct haul_heap **heap);
 
 /**
- * Creates a heap that is shared by its descriptor, haul_heap_fd(), and writes it to heap. The heap
- * ends with its last process. Returns as haul_heap_create().
+ * Creates a heap that processes share through its descriptor, haul_heap_fd(), and writes it to
+ * heap. The heap ends with its last process. Returns the codes of haul_heap_create().
  *
  * # Safety
  * options is NULL or readable; heap is NULL or writable.
@@ -742,8 +754,9 @@ enum haul_status haul_heap_attach(const char *name, struct haul_heap **heap);
 
 /**
  * Attaches to the heap of a descriptor, which the caller keeps, and writes the heap to heap.
- * Returns as haul_heap_attach(), and HAUL_ERROR_NOT_SEALED if the size of the file is not sealed,
- * because another process could truncate the file. Attach to a named heap by its name.
+ * Returns the codes of haul_heap_attach(), and HAUL_ERROR_NOT_SEALED if the size of the file is
+ * not sealed, because another process could truncate the file. Attach to a named heap by its
+ * name.
  *
  * # Safety
  * heap is NULL or writable.
@@ -751,7 +764,7 @@ enum haul_status haul_heap_attach(const char *name, struct haul_heap **heap);
 enum haul_status haul_heap_attach_fd(int fd, struct haul_heap **heap);
 
 /**
- * Removes the name of a shared heap, so that no process can attach by it any more. Attached
+ * Removes the name of a shared heap, so that no process can attach through it any more. Attached
  * processes stay attached.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NOT_FOUND; HAUL_ERROR_SYSTEM.
@@ -763,7 +776,7 @@ enum haul_status haul_heap_remove_name(const char *name);
 
 /**
  * Returns whether a name is valid for a heap: 1 to 64 letters, digits, dots, hyphens and
- * underscores, not beginning with a dot.
+ * underscores, and no dot at the beginning.
  *
  * # Safety
  * name is NULL or a string.
@@ -828,7 +841,7 @@ void haul_heap_set_heir(const struct haul_heap *heap, uint32_t pid);
 void *haul_heap_alloc(const struct haul_heap *heap, size_t size, size_t align);
 
 /**
- * As haul_heap_alloc(), on a NUMA node counted from 0 (or HAUL_NODE_ANY), with a tag of
+ * Like haul_heap_alloc(), but on a NUMA node counted from 0 (or HAUL_NODE_ANY), with a tag of
  * haul_heap_tag() (or 0). Returns NULL also if the heap does not have the node.
  *
  * # Safety
@@ -841,7 +854,7 @@ void *haul_heap_alloc_on(const struct haul_heap *heap,
                          unsigned int tag);
 
 /**
- * As haul_heap_alloc(), with all bytes of the block zero.
+ * Like haul_heap_alloc(), but with all bytes of the block zero.
  *
  * # Safety
  * heap is NULL or a heap.
@@ -851,7 +864,7 @@ void *haul_heap_zalloc(const struct haul_heap *heap, size_t size, size_t align);
 /**
  * Resizes a block to size bytes at a multiple of align. The block stays at its address if the new
  * size fits there; else its content moves to a new block. Returns NULL on failure, which leaves
- * the block unchanged. If block is NULL, allocates as haul_heap_alloc().
+ * the block unchanged. If block is NULL, allocates like haul_heap_alloc().
  *
  * # Safety
  * heap is NULL or a heap. If block is a live block of the heap, the caller owns it, and after a
@@ -874,8 +887,8 @@ void *haul_heap_realloc(const struct haul_heap *heap, void *block, size_t size, 
 enum haul_status haul_heap_free(const struct haul_heap *heap, void *block);
 
 /**
- * Returns the bytes that a block can hold, at least the requested size. 0 for a pointer that is
- * not a live block.
+ * Returns the number of bytes that a block can hold, at least the requested size. Returns 0 for
+ * a pointer that is not a live block.
  *
  * # Safety
  * heap is NULL or a heap. If block is a live block of the heap, the caller owns it.
@@ -883,9 +896,9 @@ enum haul_status haul_heap_free(const struct haul_heap *heap, void *block);
 size_t haul_heap_usable_size(const struct haul_heap *heap, const void *block);
 
 /**
- * Returns the tag of this name, which is the same in every process of the heap. Statistics count
- * by tag. Returns 0, which is no tag, if all tags are in use or the name is NULL, empty or not
- * UTF-8.
+ * Returns the tag with this name, which is the same in every process of the heap. Statistics
+ * count by tag. Returns 0, which stands for no tag, if all tags are in use or the name is NULL,
+ * empty or not UTF-8.
  *
  * # Safety
  * heap is NULL or a heap; name is NULL or a string.
@@ -893,8 +906,8 @@ size_t haul_heap_usable_size(const struct haul_heap *heap, const void *block);
 unsigned int haul_heap_tag(const struct haul_heap *heap, const char *name);
 
 /**
- * Writes the offset of a pointer into the heap to offset. An offset is valid in every process of
- * the heap.
+ * Computes the offset of a pointer in the heap and writes it to offset. An offset is valid in
+ * every process of the heap.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. offset is written only on
  * HAUL_OK.
@@ -907,7 +920,7 @@ enum haul_status haul_heap_offset(const struct haul_heap *heap,
                                   uint64_t *offset);
 
 /**
- * Returns the address of an offset in this process; NULL if the offset is outside the heap.
+ * Returns the address, in this process, of an offset; NULL if the offset is outside the heap.
  *
  * # Safety
  * heap is NULL or a heap.
@@ -938,8 +951,8 @@ enum haul_status haul_heap_get_stats(const struct haul_heap *heap,
 enum haul_status haul_heap_validate(const struct haul_heap *heap);
 
 /**
- * Writes the address of a byte of the heap for devices, and the kind of that address, to iova.
- * Makes three system calls.
+ * Writes to iova the address that devices use for a byte of the heap, and the kind of that
+ * address. Makes three system calls.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. iova is written only on HAUL_OK.
  *
@@ -955,8 +968,8 @@ enum haul_status haul_heap_iova(const struct haul_heap *heap,
  * socket at path that no process has open.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
- * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. An empty path is HAUL_ERROR_ARGUMENT. listener is
- * written only on HAUL_OK.
+ * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. For an empty path, returns HAUL_ERROR_ARGUMENT.
+ * listener is written only on HAUL_OK.
  *
  * # Safety
  * path is NULL or a string; listener is NULL or writable.
@@ -964,11 +977,11 @@ enum haul_status haul_heap_iova(const struct haul_heap *heap,
 enum haul_status haul_channel_listen(const char *path, struct haul_channel_listener **listener);
 
 /**
- * As haul_channel_listen(), for the users that options allow; options may be NULL. If options
- * allow a user other than the own one and root, every process that can reach path may connect, and
- * haul_channel_accept() with the same options refuses processes of other users.
+ * Like haul_channel_listen(), but for the users that options allow; options may be NULL. If
+ * options allow a user other than this user and root, every process that can reach path may
+ * connect, and haul_channel_accept() with the same options refuses processes of other users.
  *
- * Returns as haul_channel_listen().
+ * Returns the codes of haul_channel_listen().
  *
  * # Safety
  * path is NULL or a string; options is NULL or readable; listener is NULL or writable.
@@ -979,10 +992,11 @@ enum haul_status haul_channel_listen_for(const char *path,
 
 /**
  * Waits for a peer to connect and writes the channel to channel. options may be NULL. A peer that
- * connects and then breaks the protocol costs at most the deadline; the listener stays usable.
+ * connects and then breaks the protocol delays this call by at most the deadline; the listener
+ * stays usable.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN if the peer is of a
- * user other than the own one and root, and options do not allow that user; HAUL_ERROR_DEADLINE;
+ * user other than this user and root, and options do not allow that user; HAUL_ERROR_DEADLINE;
  * HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is
  * written only on HAUL_OK.
  *
@@ -998,7 +1012,8 @@ enum haul_status haul_channel_accept(const struct haul_channel_listener *listene
  * some twenty system calls and a mapping of some 4 MiB, whose pages are allocated when they are
  * used.
  *
- * Returns as haul_channel_accept(), and HAUL_ERROR_NOT_FOUND if no process listens at path.
+ * Returns the codes of haul_channel_accept(), and HAUL_ERROR_NOT_FOUND if no process listens at
+ * path.
  *
  * # Safety
  * path is NULL or a string; options is NULL or readable; channel is NULL or writable.
@@ -1008,8 +1023,9 @@ enum haul_status haul_channel_connect(const char *path,
                                       struct haul_channel **channel);
 
 /**
- * Creates two connected sockets, closed on exec, and writes them to fds. One is for
- * haul_channel_connect_fd() in one process, the other for haul_channel_accept_fd() in another.
+ * Creates two connected sockets, closed on exec, and writes them to fds. One socket is for
+ * haul_channel_connect_fd() in one process, the other socket for haul_channel_accept_fd() in
+ * another process.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_SYSTEM.
  *
@@ -1020,9 +1036,9 @@ enum haul_status haul_channel_pair(int *fds);
 
 /**
  * Opens a channel over a connected socket of haul_channel_pair(), or over another Unix socket of
- * type SOCK_SEQPACKET. The library owns the descriptor from here on, also after an error.
+ * type SOCK_SEQPACKET. The library owns the descriptor from this call on, also after an error.
  *
- * Returns as haul_channel_accept().
+ * Returns the codes of haul_channel_accept().
  *
  * # Safety
  * fd is open and has no other owner; options is NULL or readable; channel is NULL or writable.
@@ -1032,7 +1048,7 @@ enum haul_status haul_channel_connect_fd(int fd,
                                          struct haul_channel **channel);
 
 /**
- * As haul_channel_connect_fd(), for the other end.
+ * Like haul_channel_connect_fd(), but for the other end.
  *
  * # Safety
  * fd is open and has no other owner; options is NULL or readable; channel is NULL or writable.
@@ -1080,10 +1096,10 @@ enum haul_status haul_channel_peer(const struct haul_channel *channel,
 bool haul_channel_offers(const struct haul_channel *channel, uint32_t mechanism);
 
 /**
- * Moves the sending half of a channel, for another thread, to sender: a channel that can only
- * send. From here on channel can only receive. Each half must be closed. A call that a half does
- * not support returns HAUL_ERROR_ARGUMENT. Both halves have the same descriptor, so only one of
- * them at a time can be driven by polling.
+ * Moves the sending half of a channel to sender, so that another thread can use it: sender is
+ * then a channel that can only send. From this call on, channel can only receive. Each half must
+ * be closed. A call that a half does not support returns HAUL_ERROR_ARGUMENT. Both halves have
+ * the same descriptor, so only one half at a time can be driven by polling.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the channel is a half already or a
  * message is in flight. sender is written only on HAUL_OK.
@@ -1115,8 +1131,8 @@ void haul_channel_listener_close(struct haul_channel_listener *listener);
 /**
  * Creates zeroed memory of size bytes to receive into and writes it to buffer. Pass the address of
  * haul_channel_buffer_data(), or of any page after it, to haul_channel_recv_into(): if a message
- * already has pages of its own, those replace the pages of this memory without a copy. Memory of
- * 64 KiB and more takes pages from the system only when they are touched.
+ * is already in separate pages, these replace the pages of this memory without a copy. Memory of
+ * 64 KiB and more gets pages from the system only when they are accessed.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
  * buffer is written only on HAUL_OK. The caller must free it with haul_channel_buffer_free().
@@ -1146,10 +1162,10 @@ size_t haul_channel_buffer_size(const struct haul_channel_buffer *buffer);
 /**
  * Announces that the caller will write to size bytes of a received message from offset on. A
  * sealed message from a peer without trust is a view: the first write to each page of 4 KiB causes
- * a page fault that copies the page. This call copies the pages at once, in a quarter of the time
- * for 2 MiB and more. It copies a whole huge page of 2 MiB if 1 MiB of it or more is announced.
- * The content does not change. For other messages the call does nothing.
- * haul_channel_buffer_account() counts the copied bytes.
+ * a page fault that copies the page. haul_channel_buffer_will_write() copies the pages at once,
+ * in a quarter of the time for 2 MiB and more. The call copies a whole huge page of 2 MiB if 1
+ * MiB of it or more is announced. The content does not change. For other messages the call does
+ * nothing. haul_channel_buffer_account() counts the copied bytes.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the bytes are not inside the message.
  *
@@ -1199,7 +1215,7 @@ enum haul_status haul_channel_send(struct haul_channel *channel,
                                    struct haul_channel_account *account);
 
 /**
- * Sends several parts as one message; else as haul_channel_send().
+ * Sends several parts as one message; otherwise like haul_channel_send().
  *
  * # Safety
  * channel is NULL or a channel; parts is NULL or has count readable parts, each of which has size
@@ -1226,11 +1242,12 @@ enum haul_status haul_channel_wait_size(struct haul_channel *channel, size_t *si
  * Waits for a message and copies it to data, which has room for size bytes. account contains the
  * size of the message; it may be NULL and is written only on HAUL_OK.
  *
- * Returns as haul_channel_wait_size(); HAUL_ERROR_TOO_SMALL, after which the message can still be
- * received; HAUL_ERROR_INTEGRITY; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the
- * content of data is indeterminate. If the peer is trusted and was stopped in the middle of
- * HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data when it continues. The caller must
- * then keep that memory until the peer is gone; haul_channel_recv() does so by itself.
+ * Returns the codes of haul_channel_wait_size(), HAUL_ERROR_TOO_SMALL, after which the message
+ * can still be received; HAUL_ERROR_INTEGRITY; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an
+ * error the content of data is indeterminate. If the peer is trusted and was stopped in the
+ * middle of HAUL_CHANNEL_DOUBLE, the peer can still write up to 1 MiB to data when it continues.
+ * The caller must then keep that memory until the peer is gone; haul_channel_recv() does so by
+ * itself.
  *
  * # Safety
  * channel is NULL or a channel; data is NULL or has size writable bytes, which the caller keeps
@@ -1244,8 +1261,8 @@ enum haul_status haul_channel_recv_into(struct haul_channel *channel,
 /**
  * Waits for a message and writes it, in new memory, to buffer.
  *
- * Returns as haul_channel_recv_into(). buffer is written only on HAUL_OK. The caller must free it
- * with haul_channel_buffer_free().
+ * Returns the codes of haul_channel_recv_into(). buffer is written only on HAUL_OK. The caller
+ * must free it with haul_channel_buffer_free().
  *
  * # Safety
  * channel is NULL or a channel; buffer is NULL or writable.
@@ -1254,8 +1271,9 @@ enum haul_status haul_channel_recv(struct haul_channel *channel,
                                    struct haul_channel_buffer **buffer);
 
 /**
- * As haul_channel_recv(), but never waits: writes NULL to buffer if the caller has to poll
- * haul_channel_fd() for reading first. The deadline does not apply; the caller keeps its own.
+ * Like haul_channel_recv(), but never waits: writes NULL to buffer if the caller has to poll
+ * haul_channel_fd() for reading first. The deadline does not apply; the caller must enforce its
+ * own time limit.
  *
  * # Safety
  * channel is NULL or a channel; buffer is NULL or writable.
@@ -1279,18 +1297,18 @@ enum haul_status haul_channel_building_create(size_t size, struct haul_channel_b
  * Returns the address of the message that is built, in zeroed memory; NULL for NULL.
  *
  * # Safety
- * building is NULL or one that was not sent.
+ * building is NULL or was not sent yet.
  */
 void *haul_channel_building_data(struct haul_channel_building *building);
 
 /**
- * Sends a message that was built in place, without a copy. The library owns building from here on,
- * also after an error. account may be NULL.
+ * Sends a message that was built in place, without a copy. The library owns building from this
+ * call on, also after an error. account may be NULL.
  *
- * Returns as haul_channel_send().
+ * Returns the codes of haul_channel_send().
  *
  * # Safety
- * channel is NULL or a channel; building is NULL or one that was not sent, and the caller does not
+ * channel is NULL or a channel; building is NULL or was not sent yet, and the caller does not
  * use it again; account is NULL or writable.
  */
 enum haul_status haul_channel_send_built(struct haul_channel *channel,
@@ -1301,7 +1319,7 @@ enum haul_status haul_channel_send_built(struct haul_channel *channel,
  * Frees a message that was built and not sent. building may be NULL.
  *
  * # Safety
- * building is NULL or one that was not sent, and the caller does not use it again.
+ * building is NULL or was not sent yet, and the caller does not use it again.
  */
 void haul_channel_building_free(struct haul_channel_building *building);
 
@@ -1325,9 +1343,10 @@ enum haul_status haul_channel_start_send(struct haul_channel *channel,
                                          struct haul_channel_sending **sending);
 
 /**
- * Advances a message without waiting, and writes to is_complete whether it is complete, so that
- * the caller may change its bytes. If it is not, the caller must poll haul_channel_sending_fd()
- * for reading before the next call. The deadline does not apply; the caller keeps its own.
+ * Advances a message without waiting, and writes to is_complete whether the message is complete,
+ * so that the caller may change its bytes. If the message is not complete, the caller must poll
+ * haul_channel_sending_fd() for reading before the next call. The deadline does not apply; the
+ * caller must enforce its own time limit.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN;
  * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete; the caller
@@ -1341,7 +1360,7 @@ enum haul_status haul_channel_sending_advance(struct haul_channel_sending *sendi
 
 /**
  * Returns the descriptor to poll for reading before haul_channel_sending_advance() is called
- * again: that of haul_channel_fd(); -1 for NULL.
+ * again, the same as that of haul_channel_fd(); -1 for NULL.
  *
  * # Safety
  * sending is NULL or a message in flight.
@@ -1350,10 +1369,10 @@ int haul_channel_sending_fd(const struct haul_channel_sending *sending);
 
 /**
  * Waits until a message is complete and frees sending, so that the channel can send again. Returns
- * at once if the message is complete already. The library owns sending from here on, also after an
- * error. account may be NULL; it is written only on HAUL_OK.
+ * at once if the message is complete already. The library owns sending from this call on, also
+ * after an error. account may be NULL; it is written only on HAUL_OK.
  *
- * Returns as haul_channel_send().
+ * Returns the codes of haul_channel_send().
  *
  * # Safety
  * sending is NULL or a message in flight, and the caller does not use it again; account is NULL or

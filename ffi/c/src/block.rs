@@ -12,7 +12,7 @@ use crate::status::haul_status;
 /// Any NUMA node, for haul_heap_alloc_on().
 pub const HAUL_NODE_ANY: c_int = -1;
 
-/// The content of a heap, on one node or on all.
+/// The content of a heap, on one node or on all nodes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct haul_heap_stats {
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn haul_heap_alloc(
     given(heap.heap.alloc(Request::new(size).aligned(align)))
 }
 
-/// As haul_heap_alloc(), on a NUMA node counted from 0 (or HAUL_NODE_ANY), with a tag of
+/// Like haul_heap_alloc(), but on a NUMA node counted from 0 (or HAUL_NODE_ANY), with a tag of
 /// haul_heap_tag() (or 0). Returns NULL also if the heap does not have the node.
 ///
 /// # Safety
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn haul_heap_alloc_on(
     given(heap.heap.alloc(Request::new(size).aligned(align).on_node(node).tagged(tag)))
 }
 
-/// As haul_heap_alloc(), with all bytes of the block zero.
+/// Like haul_heap_alloc(), but with all bytes of the block zero.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn haul_heap_zalloc(
 
 /// Resizes a block to size bytes at a multiple of align. The block stays at its address if the new
 /// size fits there; else its content moves to a new block. Returns NULL on failure, which leaves
-/// the block unchanged. If block is NULL, allocates as haul_heap_alloc().
+/// the block unchanged. If block is NULL, allocates like haul_heap_alloc().
 ///
 /// # Safety
 /// heap is NULL or a heap. If block is a live block of the heap, the caller owns it, and after a
@@ -130,8 +130,8 @@ pub unsafe extern "C" fn haul_heap_free(heap: *const haul_heap, block: *mut c_vo
     }
 }
 
-/// Returns the bytes that a block can hold, at least the requested size. 0 for a pointer that is
-/// not a live block.
+/// Returns the number of bytes that a block can hold, at least the requested size. Returns 0 for
+/// a pointer that is not a live block.
 ///
 /// # Safety
 /// heap is NULL or a heap. If block is a live block of the heap, the caller owns it.
@@ -147,9 +147,9 @@ pub unsafe extern "C" fn haul_heap_usable_size(
     block.and_then(|block| unsafe { heap.heap.usable_size(block) }.ok()).unwrap_or(0)
 }
 
-/// Returns the tag of this name, which is the same in every process of the heap. Statistics count
-/// by tag. Returns 0, which is no tag, if all tags are in use or the name is NULL, empty or not
-/// UTF-8.
+/// Returns the tag with this name, which is the same in every process of the heap. Statistics
+/// count by tag. Returns 0, which stands for no tag, if all tags are in use or the name is NULL,
+/// empty or not UTF-8.
 ///
 /// # Safety
 /// heap is NULL or a heap; name is NULL or a string.
@@ -161,8 +161,8 @@ pub unsafe extern "C" fn haul_heap_tag(heap: *const haul_heap, name: *const c_ch
     unsafe { text_of(name) }.map_or(0, |name| heap.heap.tag(name).number().into())
 }
 
-/// Writes the offset of a pointer into the heap to offset. An offset is valid in every process of
-/// the heap.
+/// Computes the offset of a pointer in the heap and writes it to offset. An offset is valid in
+/// every process of the heap.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. offset is written only on
 /// HAUL_OK.
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn haul_heap_offset(
     unsafe { put(offset, || Ok(found()?.bytes())) }
 }
 
-/// Returns the address of an offset in this process; NULL if the offset is outside the heap.
+/// Returns the address, in this process, of an offset; NULL if the offset is outside the heap.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -245,18 +245,20 @@ pub unsafe extern "C" fn haul_heap_validate(heap: *const haul_heap) -> haul_stat
     }
 }
 
-/// The devices that an address is for. New kinds are added at the end; none changes its number.
+/// The devices that an address is for. New kinds are added at the end; no kind changes its
+/// number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_iova_kind {
     /// A physical address as the kernel reports it: DPDK's IOVA as PA. In memory from the pool of
-    /// huge pages it is valid as long as the block lives. The kernel may move other pages unless
-    /// they are locked.
+    /// huge pages, the address is valid as long as the block lives. The kernel may move other
+    /// pages unless they are locked.
     HAUL_IOVA_PHYSICAL = 1,
     /// The process's own address, because no other is known: a physical address requires
-    /// CAP_SYS_ADMIN and a page that was touched. It is valid behind an IOMMU that maps this
-    /// process's addresses (DPDK's IOVA as VA) and for an emulated device. It must not be used for
-    /// a device that takes physical addresses, which would write to memory of other processes.
+    /// CAP_SYS_ADMIN and a page that was touched. This address is valid behind an IOMMU that maps
+    /// this process's addresses (DPDK's IOVA as VA) and for an emulated device. This address must
+    /// not be used for a device that uses physical addresses, which would write to memory of
+    /// other processes.
     HAUL_IOVA_VIRTUAL = 2,
     /// An address that the provider of the memory reports.
     HAUL_IOVA_PROVIDED = 3,
@@ -276,8 +278,8 @@ pub struct haul_iova {
 
 const _: () = assert!(size_of::<haul_iova>() == 16);
 
-/// Writes the address of a byte of the heap for devices, and the kind of that address, to iova.
-/// Makes three system calls.
+/// Writes to iova the address that devices use for a byte of the heap, and the kind of that
+/// address. Makes three system calls.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. iova is written only on HAUL_OK.
 ///

@@ -9,7 +9,7 @@ use crate::account::{haul_channel_account, report};
 use crate::argument::{give, take};
 use crate::status::haul_status;
 
-/// A received message, or memory to receive one into. It is private and writable.
+/// A received message, or memory to receive one into. The memory is private and writable.
 #[derive(Debug)]
 pub struct haul_channel_buffer {
     pub(crate) buffer: Buffer,
@@ -17,8 +17,8 @@ pub struct haul_channel_buffer {
 
 /// Creates zeroed memory of size bytes to receive into and writes it to buffer. Pass the address of
 /// haul_channel_buffer_data(), or of any page after it, to haul_channel_recv_into(): if a message
-/// already has pages of its own, those replace the pages of this memory without a copy. Memory of
-/// 64 KiB and more takes pages from the system only when they are touched.
+/// is already in separate pages, these replace the pages of this memory without a copy. Memory of
+/// 64 KiB and more gets pages from the system only when they are accessed.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
 /// buffer is written only on HAUL_OK. The caller must free it with haul_channel_buffer_free().
@@ -61,10 +61,10 @@ pub unsafe extern "C" fn haul_channel_buffer_size(buffer: *const haul_channel_bu
 
 /// Announces that the caller will write to size bytes of a received message from offset on. A
 /// sealed message from a peer without trust is a view: the first write to each page of 4 KiB causes
-/// a page fault that copies the page. This call copies the pages at once, in a quarter of the time
-/// for 2 MiB and more. It copies a whole huge page of 2 MiB if 1 MiB of it or more is announced.
-/// The content does not change. For other messages the call does nothing.
-/// haul_channel_buffer_account() counts the copied bytes.
+/// a page fault that copies the page. haul_channel_buffer_will_write() copies the pages at once,
+/// in a quarter of the time for 2 MiB and more. The call copies a whole huge page of 2 MiB if 1
+/// MiB of it or more is announced. The content does not change. For other messages the call does
+/// nothing. haul_channel_buffer_account() counts the copied bytes.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the bytes are not inside the message.
 ///

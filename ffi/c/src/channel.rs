@@ -13,18 +13,18 @@ use crate::options::{haul_channel_options, mechanism_of};
 use crate::status::haul_status;
 
 /// One end of a channel between two processes, for both directions, or one half of an end: see
-/// haul_channel_split(). Only one thread at a time may use it. A fork copies it. The first process
-/// that uses a direction afterwards owns that direction; a use by another process returns
-/// HAUL_ERROR_BROKEN. Each process must close its own copy.
+/// haul_channel_split(). Only one thread at a time may use a channel. A fork copies it. The first
+/// process that uses a direction afterwards owns that direction; a call in another process
+/// returns HAUL_ERROR_BROKEN. Each process must close its own copy.
 #[derive(Debug)]
 pub struct haul_channel {
-    /// In a box, so that a message in flight can borrow it.
+    /// The half is in a box, so that a message in flight can borrow it.
     pub(crate) sender: Option<Box<Sender>>,
     receiver: Option<Receiver>,
-    /// The descriptor that both halves poll. It is open as long as either half is.
+    /// The descriptor that both halves poll. The descriptor is open as long as either half is.
     fd: c_int,
-    /// The identity of the peer when the channel was opened. It is used while a message borrows the
-    /// sending half and there is no receiving half.
+    /// The identity of the peer when the channel was opened. This identity is used while a
+    /// message borrows the sending half and the channel has no receiving half.
     peer: Identity,
 }
 
@@ -91,8 +91,8 @@ const _: () = assert!(size_of::<haul_channel_identity>() == 12);
 /// socket at path that no process has open.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
-/// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. An empty path is HAUL_ERROR_ARGUMENT. listener is
-/// written only on HAUL_OK.
+/// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. For an empty path, returns HAUL_ERROR_ARGUMENT.
+/// listener is written only on HAUL_OK.
 ///
 /// # Safety
 /// path is NULL or a string; listener is NULL or writable.
@@ -105,11 +105,11 @@ pub unsafe extern "C" fn haul_channel_listen(
     unsafe { haul_channel_listen_for(path, ptr::null(), listener) }
 }
 
-/// As haul_channel_listen(), for the users that options allow; options may be NULL. If options
-/// allow a user other than the own one and root, every process that can reach path may connect, and
-/// haul_channel_accept() with the same options refuses processes of other users.
+/// Like haul_channel_listen(), but for the users that options allow; options may be NULL. If
+/// options allow a user other than this user and root, every process that can reach path may
+/// connect, and haul_channel_accept() with the same options refuses processes of other users.
 ///
-/// Returns as haul_channel_listen().
+/// Returns the codes of haul_channel_listen().
 ///
 /// # Safety
 /// path is NULL or a string; options is NULL or readable; listener is NULL or writable.
@@ -136,10 +136,11 @@ pub unsafe extern "C" fn haul_channel_listen_for(
 }
 
 /// Waits for a peer to connect and writes the channel to channel. options may be NULL. A peer that
-/// connects and then breaks the protocol costs at most the deadline; the listener stays usable.
+/// connects and then breaks the protocol delays this call by at most the deadline; the listener
+/// stays usable.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN if the peer is of a
-/// user other than the own one and root, and options do not allow that user; HAUL_ERROR_DEADLINE;
+/// user other than this user and root, and options do not allow that user; HAUL_ERROR_DEADLINE;
 /// HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is
 /// written only on HAUL_OK.
 ///
@@ -163,7 +164,8 @@ pub unsafe extern "C" fn haul_channel_accept(
 /// some twenty system calls and a mapping of some 4 MiB, whose pages are allocated when they are
 /// used.
 ///
-/// Returns as haul_channel_accept(), and HAUL_ERROR_NOT_FOUND if no process listens at path.
+/// Returns the codes of haul_channel_accept(), and HAUL_ERROR_NOT_FOUND if no process listens at
+/// path.
 ///
 /// # Safety
 /// path is NULL or a string; options is NULL or readable; channel is NULL or writable.
@@ -182,8 +184,9 @@ pub unsafe extern "C" fn haul_channel_connect(
     unsafe { open(options, channel, |settings| Channel::connect(Path::new(path), settings)) }
 }
 
-/// Creates two connected sockets, closed on exec, and writes them to fds. One is for
-/// haul_channel_connect_fd() in one process, the other for haul_channel_accept_fd() in another.
+/// Creates two connected sockets, closed on exec, and writes them to fds. One socket is for
+/// haul_channel_connect_fd() in one process, the other socket for haul_channel_accept_fd() in
+/// another process.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_SYSTEM.
 ///
@@ -200,9 +203,9 @@ pub unsafe extern "C" fn haul_channel_pair(fds: *mut c_int) -> haul_status {
 }
 
 /// Opens a channel over a connected socket of haul_channel_pair(), or over another Unix socket of
-/// type SOCK_SEQPACKET. The library owns the descriptor from here on, also after an error.
+/// type SOCK_SEQPACKET. The library owns the descriptor from this call on, also after an error.
 ///
-/// Returns as haul_channel_accept().
+/// Returns the codes of haul_channel_accept().
 ///
 /// # Safety
 /// fd is open and has no other owner; options is NULL or readable; channel is NULL or writable.
@@ -218,7 +221,7 @@ pub unsafe extern "C" fn haul_channel_connect_fd(
     unsafe { open(options, channel, |settings| Channel::connect_over(socket, settings)) }
 }
 
-/// As haul_channel_connect_fd(), for the other end.
+/// Like haul_channel_connect_fd(), but for the other end.
 ///
 /// # Safety
 /// fd is open and has no other owner; options is NULL or readable; channel is NULL or writable.
@@ -289,10 +292,10 @@ pub unsafe extern "C" fn haul_channel_offers(channel: *const haul_channel, mecha
     sender.zip(mechanism_of(mechanism)).is_some_and(|(sender, mechanism)| sender.offers(mechanism))
 }
 
-/// Moves the sending half of a channel, for another thread, to sender: a channel that can only
-/// send. From here on channel can only receive. Each half must be closed. A call that a half does
-/// not support returns HAUL_ERROR_ARGUMENT. Both halves have the same descriptor, so only one of
-/// them at a time can be driven by polling.
+/// Moves the sending half of a channel to sender, so that another thread can use it: sender is
+/// then a channel that can only send. From this call on, channel can only receive. Each half must
+/// be closed. A call that a half does not support returns HAUL_ERROR_ARGUMENT. Both halves have
+/// the same descriptor, so only one half at a time can be driven by polling.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT if the channel is a half already or a
 /// message is in flight. sender is written only on HAUL_OK.

@@ -15,10 +15,11 @@ pub enum haul_hint {
     HAUL_HINT_UNKNOWN = 0,
     /// The target is read soon: the copy should leave it in the caches, whatever its size.
     HAUL_HINT_READ_SOON = 1,
-    /// A device reads the target, or a thread does much later: the copy should bypass the caches.
+    /// A device reads the target, or a thread reads it much later: the copy should bypass the
+    /// caches.
     HAUL_HINT_STREAMED = 2,
     /// The bytes go from core to core: another core has just written the source, or has read the
-    /// target and will read it again. Else as HAUL_HINT_READ_SOON.
+    /// target and will read it again. Otherwise like HAUL_HINT_READ_SOON.
     HAUL_HINT_HANDOVER = 3,
 }
 
@@ -61,24 +62,26 @@ unsafe extern "C" {
     /// source is readable and target writable for n bytes.
     pub fn haul_memcpy(target: *mut c_void, source: *const c_void, n: usize) -> *mut c_void;
 
-    /// The same as haul_memcpy. The name shows a reader of the program that the two overlap.
+    /// The same as haul_memcpy. The name shows a reader of the program that source and target
+    /// overlap.
     ///
     /// # Safety
     /// source is readable and target writable for n bytes.
     pub fn haul_memmove(target: *mut c_void, source: *const c_void, n: usize) -> *mut c_void;
 
     /// Sets n bytes at target to the low 8 bits of byte and returns target. If n == 0, target may
-    /// have any value, NULL included. Costs as haul_memcpy.
+    /// have any value, NULL included. Costs the same as haul_memcpy.
     ///
     /// # Safety
     /// target is writable for n bytes.
     pub fn haul_memset(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void;
 
     /// The inline code of haul_memcpy and haul_memmove calls this above 64 bytes. A program should
-    /// call those: for 64 bytes or less this function accesses bytes outside of source and target.
+    /// call haul_memcpy or haul_memmove: for 64 bytes or less this function accesses bytes
+    /// outside of source and target.
     ///
     /// # Safety
-    /// As haul_memmove, and n is more than 64.
+    /// As for haul_memmove, and n is more than 64.
     pub fn haul_memmove_above_64(
         target: *mut c_void,
         source: *const c_void,
@@ -89,13 +92,13 @@ unsafe extern "C" {
     /// for 64 bytes or less this function writes bytes outside of target.
     ///
     /// # Safety
-    /// As haul_memset, and n is more than 64.
+    /// As for haul_memset, and n is more than 64.
     pub fn haul_memset_above_64(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void;
 }
 
-/// As haul_memmove, with a hint about the next use of the target. A number that is not a hint
-/// counts as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED the
-/// bytes are visible to other threads and devices like those of any copy.
+/// Like haul_memmove, but with a hint about the next use of the target. A number that is not a
+/// hint counts as HAUL_HINT_UNKNOWN. The call includes a fence, so that after HAUL_HINT_STREAMED
+/// other threads and devices see the bytes as after any other copy.
 ///
 /// # Safety
 /// source is readable and target writable for n bytes.
@@ -130,13 +133,14 @@ const _: () = assert!(offset_of!(haul_copy_part, target) == offset_of!(Part, tar
 const _: () = assert!(offset_of!(haul_copy_part, source) == offset_of!(Part, source));
 const _: () = assert!(offset_of!(haul_copy_part, n) == offset_of!(Part, length));
 
-/// Copies count parts in one call, one after the other and each as haul_memmove: the copies of a
-/// burst of packets. If count == 0, parts may be NULL.
+/// Copies count parts in one call, one after the other and each like haul_memmove: the copies of
+/// a burst of packets. If count == 0, parts may be NULL.
 ///
 /// No allocation, no system call, no lock; async-signal-safe.
 ///
 /// # Safety
-/// parts has count elements. The source of each is readable and the target writable for n bytes.
+/// parts has count elements. The source of each part is readable, and its target writable, for n
+/// bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_copy_batch(parts: *const haul_copy_part, count: usize) {
     if parts.is_null() || count == 0 {
@@ -148,7 +152,7 @@ pub unsafe extern "C" fn haul_copy_batch(parts: *const haul_copy_part, count: us
     unsafe { Copier::new(forward::CopyMethod::Haul).copy_batch(parts) };
 }
 
-/// As haul_memset, with a hint about the next use of the target; see haul_memcpy_hinted.
+/// Like haul_memset, but with a hint about the next use of the target; see haul_memcpy_hinted.
 ///
 /// # Safety
 /// target is writable for n bytes.

@@ -8,8 +8,8 @@ use haul_rust::heap::{Builder, Error, Heap, Limit, Name, Pages};
 use crate::argument::{give, text_of};
 use crate::status::haul_status;
 
-/// A heap of huge pages, private or shared between processes. Any number of threads may use it at
-/// the same time, and after a fork also the child.
+/// A heap of huge pages, private or shared between processes. Any number of threads may use a
+/// heap at the same time, and after a fork the child may use it too.
 #[derive(Debug)]
 pub struct haul_heap {
     pub(crate) heap: Heap,
@@ -21,13 +21,14 @@ impl haul_heap {
     }
 }
 
-/// The pages that a heap should use. If there are none of a kind, the heap uses the next smaller.
+/// The pages that a heap should use. If there are no pages of a kind, the heap uses the next
+/// smaller kind.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_heap_pages {
-    /// The largest pages that there are. Only a shared heap takes pages from the pool of huge
-    /// pages: a child of fork needs copies of the pages of a private heap, and the pool may have
-    /// none left.
+    /// The largest pages that are available. Only a shared heap uses the pool of huge pages: a
+    /// child of fork needs copies of the pages of a private heap, and the pool may be empty by
+    /// then.
     HAUL_HEAP_PAGES_AUTO = 0,
     /// Pages of 1 GiB from the pool of huge pages, in a shared heap.
     HAUL_HEAP_PAGES_HUGE_1G = 1,
@@ -43,8 +44,9 @@ pub enum haul_heap_pages {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct haul_heap_options {
-    /// The most bytes of blocks, their waste included; 0: 64 GiB, or four times the machine's
-    /// memory if that is less. The heap reserves addresses for all of the limit, but no memory.
+    /// The limit on the bytes of all blocks, their waste included; 0: 64 GiB, or four times the
+    /// machine's memory if that is less. The heap reserves addresses for all of the limit, but no
+    /// memory.
     pub limit: u64,
     /// Bytes of free pages that haul_heap_maintain() keeps ready.
     pub grow_ahead: u64,
@@ -55,11 +57,12 @@ pub struct haul_heap_options {
     pub pages: u32,
     /// NUMA nodes that the heap distinguishes; 0: those of the machine.
     pub nodes: u32,
-    /// Caches; 0: 4,096. Each thread of every process needs one for each node that it uses. Further
-    /// threads share caches, which is slower.
+    /// Number of caches; 0: 4,096. Each thread of every process needs one cache for each node
+    /// that it uses. Further threads share caches, which is slower.
     pub caches: u32,
-    /// MiB that have memory before the call returns; 0: none. The call returns HAUL_ERROR_NO_MEMORY
-    /// if there is less memory. haul_heap_maintain() never returns this memory to the system.
+    /// MiB that get memory before the call returns; 0: none. The call returns
+    /// HAUL_ERROR_NO_MEMORY if there is less memory. haul_heap_maintain() never returns this
+    /// memory to the system.
     pub ready_mib: u32,
 }
 
@@ -113,8 +116,8 @@ pub unsafe extern "C" fn haul_heap_create(
 }
 
 /// Creates a heap that processes of this user share by a name, and writes it to heap. The heap
-/// outlives its processes, until haul_heap_remove_name(). Returns as haul_heap_create(), and
-/// HAUL_ERROR_EXISTS.
+/// outlives its processes, until haul_heap_remove_name(). Returns the codes of
+/// haul_heap_create(), and HAUL_ERROR_EXISTS.
 ///
 /// # Safety
 /// options is NULL or readable; name is NULL or a string; heap is NULL or writable.
@@ -135,8 +138,8 @@ pub unsafe extern "C" fn haul_heap_create_named(
     unsafe { give(heap, || haul_heap::from_result(builder.shared_named(name))) }
 }
 
-/// Creates a heap that is shared by its descriptor, haul_heap_fd(), and writes it to heap. The heap
-/// ends with its last process. Returns as haul_heap_create().
+/// Creates a heap that processes share through its descriptor, haul_heap_fd(), and writes it to
+/// heap. The heap ends with its last process. Returns the codes of haul_heap_create().
 ///
 /// # Safety
 /// options is NULL or readable; heap is NULL or writable.
@@ -175,8 +178,9 @@ pub unsafe extern "C" fn haul_heap_attach(
 }
 
 /// Attaches to the heap of a descriptor, which the caller keeps, and writes the heap to heap.
-/// Returns as haul_heap_attach(), and HAUL_ERROR_NOT_SEALED if the size of the file is not sealed,
-/// because another process could truncate the file. Attach to a named heap by its name.
+/// Returns the codes of haul_heap_attach(), and HAUL_ERROR_NOT_SEALED if the size of the file is
+/// not sealed, because another process could truncate the file. Attach to a named heap by its
+/// name.
 ///
 /// # Safety
 /// heap is NULL or writable.
@@ -192,7 +196,7 @@ pub unsafe extern "C" fn haul_heap_attach_fd(fd: c_int, heap: *mut *mut haul_hea
     unsafe { give(heap, || haul_heap::from_result(Heap::builder().attach_fd(fd))) }
 }
 
-/// Removes the name of a shared heap, so that no process can attach by it any more. Attached
+/// Removes the name of a shared heap, so that no process can attach through it any more. Attached
 /// processes stay attached.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NOT_FOUND; HAUL_ERROR_SYSTEM.
@@ -211,7 +215,7 @@ pub unsafe extern "C" fn haul_heap_remove_name(name: *const c_char) -> haul_stat
 }
 
 /// Returns whether a name is valid for a heap: 1 to 64 letters, digits, dots, hyphens and
-/// underscores, not beginning with a dot.
+/// underscores, and no dot at the beginning.
 ///
 /// # Safety
 /// name is NULL or a string.

@@ -21,10 +21,11 @@ pub extern "C" fn haul_version() -> *const c_char {
 }
 
 /// Reads haul.toml once in a process and applies its thresholds. Later calls return the result of
-/// the first. libhaul.so calls this when it is loaded. A program that links libhaul.a should call
-/// it early in main. Until then the defaults for the processor apply, which are correct as well.
+/// the first call. libhaul.so calls this when it is loaded. A program that links libhaul.a should
+/// call it early in main. Until then the defaults for the processor apply, which are correct as
+/// well.
 ///
-/// Looks for the file at HAUL_TUNING, in the user's configuration directory and in /etc. A
+/// Searches for the file at HAUL_TUNING, in the user's configuration directory and in /etc. A
 /// set-user-id program reads no file. Makes some system calls and allocates; thread-safe; not
 /// async-signal-safe.
 ///
@@ -32,7 +33,8 @@ pub extern "C" fn haul_version() -> *const c_char {
 /// used, after one line on standard error; HAUL_ERROR_INTERNAL.
 #[unsafe(no_mangle)]
 pub extern "C" fn haul_init() -> haul_status {
-    // This runs while a program is being loaded. A defect in the reader must not end the program.
+    // This code runs while a program is being loaded. A defect in the reader must not end the
+    // program.
     match panic::catch_unwind(haul_machine::init) {
         Ok(Force::Ignored { .. }) => haul_status::HAUL_ERROR_TUNING_IGNORED,
         Ok(_) => haul_status::HAUL_OK,

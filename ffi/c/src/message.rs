@@ -60,7 +60,7 @@ pub unsafe extern "C" fn haul_channel_send(
     }
 }
 
-/// Sends several parts as one message; else as haul_channel_send().
+/// Sends several parts as one message; otherwise like haul_channel_send().
 ///
 /// # Safety
 /// channel is NULL or a channel; parts is NULL or has count readable parts, each of which has size
@@ -121,11 +121,12 @@ pub unsafe extern "C" fn haul_channel_wait_size(
 /// Waits for a message and copies it to data, which has room for size bytes. account contains the
 /// size of the message; it may be NULL and is written only on HAUL_OK.
 ///
-/// Returns as haul_channel_wait_size(); HAUL_ERROR_TOO_SMALL, after which the message can still be
-/// received; HAUL_ERROR_INTEGRITY; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the
-/// content of data is indeterminate. If the peer is trusted and was stopped in the middle of
-/// HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data when it continues. The caller must
-/// then keep that memory until the peer is gone; haul_channel_recv() does so by itself.
+/// Returns the codes of haul_channel_wait_size(), HAUL_ERROR_TOO_SMALL, after which the message
+/// can still be received; HAUL_ERROR_INTEGRITY; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an
+/// error the content of data is indeterminate. If the peer is trusted and was stopped in the
+/// middle of HAUL_CHANNEL_DOUBLE, the peer can still write up to 1 MiB to data when it continues.
+/// The caller must then keep that memory until the peer is gone; haul_channel_recv() does so by
+/// itself.
 ///
 /// # Safety
 /// channel is NULL or a channel; data is NULL or has size writable bytes, which the caller keeps
@@ -160,8 +161,8 @@ pub unsafe extern "C" fn haul_channel_recv_into(
 
 /// Waits for a message and writes it, in new memory, to buffer.
 ///
-/// Returns as haul_channel_recv_into(). buffer is written only on HAUL_OK. The caller must free it
-/// with haul_channel_buffer_free().
+/// Returns the codes of haul_channel_recv_into(). buffer is written only on HAUL_OK. The caller
+/// must free it with haul_channel_buffer_free().
 ///
 /// # Safety
 /// channel is NULL or a channel; buffer is NULL or writable.
@@ -176,8 +177,9 @@ pub unsafe extern "C" fn haul_channel_recv(
     unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: receiver?.recv()? })) }
 }
 
-/// As haul_channel_recv(), but never waits: writes NULL to buffer if the caller has to poll
-/// haul_channel_fd() for reading first. The deadline does not apply; the caller keeps its own.
+/// Like haul_channel_recv(), but never waits: writes NULL to buffer if the caller has to poll
+/// haul_channel_fd() for reading first. The deadline does not apply; the caller must enforce its
+/// own time limit.
 ///
 /// # Safety
 /// channel is NULL or a channel; buffer is NULL or writable.
@@ -217,7 +219,7 @@ pub unsafe extern "C" fn haul_channel_building_create(
 /// Returns the address of the message that is built, in zeroed memory; NULL for NULL.
 ///
 /// # Safety
-/// building is NULL or one that was not sent.
+/// building is NULL or was not sent yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_building_data(
     building: *mut haul_channel_building,
@@ -227,13 +229,13 @@ pub unsafe extern "C" fn haul_channel_building_data(
     building.map_or(ptr::null_mut(), |building| building.building.as_mut_ptr().cast())
 }
 
-/// Sends a message that was built in place, without a copy. The library owns building from here on,
-/// also after an error. account may be NULL.
+/// Sends a message that was built in place, without a copy. The library owns building from this
+/// call on, also after an error. account may be NULL.
 ///
-/// Returns as haul_channel_send().
+/// Returns the codes of haul_channel_send().
 ///
 /// # Safety
-/// channel is NULL or a channel; building is NULL or one that was not sent, and the caller does not
+/// channel is NULL or a channel; building is NULL or was not sent yet, and the caller does not
 /// use it again; account is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_send_built(
@@ -256,7 +258,7 @@ pub unsafe extern "C" fn haul_channel_send_built(
 /// Frees a message that was built and not sent. building may be NULL.
 ///
 /// # Safety
-/// building is NULL or one that was not sent, and the caller does not use it again.
+/// building is NULL or was not sent yet, and the caller does not use it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_building_free(building: *mut haul_channel_building) {
     // SAFETY: the caller's promise.

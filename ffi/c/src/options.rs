@@ -12,17 +12,17 @@ use crate::status::haul_status;
 pub enum haul_channel_mechanism {
     /// haul chooses.
     HAUL_CHANNEL_AUTO = 0,
-    /// A small message lies inside its descriptor.
+    /// The bytes of a small message follow its header.
     HAUL_CHANNEL_INLINE = 1,
     /// Both ends copy chunks that stay in the cache, at the same time.
     HAUL_CHANNEL_RING = 2,
-    /// The whole message lies in shared memory.
+    /// The whole message is in shared memory.
     HAUL_CHANNEL_STAGED = 3,
     /// The receiver reads the sender's memory; needs trust.
     HAUL_CHANNEL_PULL = 4,
     /// The sender builds the message in place: haul_channel_send_built().
     HAUL_CHANNEL_SEALED = 5,
-    /// Both ends copy a part each at the same time; needs trust.
+    /// Each end copies a part at the same time; needs trust.
     HAUL_CHANNEL_DOUBLE = 6,
     /// The sender copies into a pool of the receiver; needs trust.
     HAUL_CHANNEL_LEASE = 7,
@@ -32,7 +32,7 @@ pub enum haul_channel_mechanism {
 pub const HAUL_CHANNEL_TRUST: u32 = 1;
 /// Each sent message carries a checksum.
 pub const HAUL_CHANNEL_INTEGRITY: u32 = 2;
-/// The peer may be of any user, not only of the own one and root.
+/// The peer may be of any user, not only of this user and root.
 pub const HAUL_CHANNEL_ANY_USER: u32 = 4;
 /// The peer may also be of the user in haul_channel_options.
 pub const HAUL_CHANNEL_ALLOW_USER: u32 = 8;
@@ -52,7 +52,7 @@ pub struct haul_channel_options {
     /// HAUL_CHANNEL_ALLOW_USER, or 0. If both ends trust each other, they may use mechanisms that a
     /// hostile peer could abuse.
     pub flags: u32,
-    /// The haul_channel_mechanism to send by, instead of the choice of haul.
+    /// The haul_channel_mechanism to send with, instead of haul's choice.
     pub mechanism: u32,
     /// The part of a message, in percent, that the receiver probably writes to.
     pub dirty_percent: u32,

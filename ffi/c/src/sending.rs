@@ -11,13 +11,14 @@ use crate::argument::{bytes_of, give, put, take};
 use crate::channel::haul_channel;
 use crate::status::haul_status;
 
-/// A message in flight. The caller must not change its bytes until it is complete. It holds the
-/// sending half of its channel until it is finished or freed.
+/// A message in flight. The caller must not change its bytes until it is complete. The message
+/// holds the sending half of its channel until it is finished or freed.
 #[derive(Debug)]
 pub struct haul_channel_sending {
-    /// `None` only while this is being destroyed. It borrows `sender` and the caller's bytes.
+    /// `None` only while this is being destroyed. The sending borrows `sender` and the caller's
+    /// bytes.
     sending: Option<Sending<'static>>,
-    /// The half that the channel lent. `give_back` returns it.
+    /// The half that the channel lent. `give_back` returns the half.
     sender: NonNull<Sender>,
     channel: NonNull<haul_channel>,
 }
@@ -92,9 +93,10 @@ pub unsafe extern "C" fn haul_channel_start_send(
     unsafe { give(sending, || started) }
 }
 
-/// Advances a message without waiting, and writes to is_complete whether it is complete, so that
-/// the caller may change its bytes. If it is not, the caller must poll haul_channel_sending_fd()
-/// for reading before the next call. The deadline does not apply; the caller keeps its own.
+/// Advances a message without waiting, and writes to is_complete whether the message is complete,
+/// so that the caller may change its bytes. If the message is not complete, the caller must poll
+/// haul_channel_sending_fd() for reading before the next call. The deadline does not apply; the
+/// caller must enforce its own time limit.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN;
 /// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete; the caller
@@ -117,7 +119,7 @@ pub unsafe extern "C" fn haul_channel_sending_advance(
 }
 
 /// Returns the descriptor to poll for reading before haul_channel_sending_advance() is called
-/// again: that of haul_channel_fd(); -1 for NULL.
+/// again, the same as that of haul_channel_fd(); -1 for NULL.
 ///
 /// # Safety
 /// sending is NULL or a message in flight.
@@ -129,10 +131,10 @@ pub unsafe extern "C" fn haul_channel_sending_fd(sending: *const haul_channel_se
 }
 
 /// Waits until a message is complete and frees sending, so that the channel can send again. Returns
-/// at once if the message is complete already. The library owns sending from here on, also after an
-/// error. account may be NULL; it is written only on HAUL_OK.
+/// at once if the message is complete already. The library owns sending from this call on, also
+/// after an error. account may be NULL; it is written only on HAUL_OK.
 ///
-/// Returns as haul_channel_send().
+/// Returns the codes of haul_channel_send().
 ///
 /// # Safety
 /// sending is NULL or a message in flight, and the caller does not use it again; account is NULL or

@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// The result of a function that can fail. New codes are added at the end; none changes its number.
+/// The result of a function that can fail. New codes are added at the end; no code changes its
+/// number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_status {
@@ -26,11 +27,12 @@ pub enum haul_status {
     /// The heap belongs to another user, or other users may write to it; or the permissions of the
     /// socket forbid its use; or the peer is of a user that is not allowed.
     HAUL_ERROR_FORBIDDEN = 8,
-    /// The file is no heap, or a heap of another version, truncated, unfinished or damaged.
+    /// The file is not a heap, or it is a heap of another version, truncated, unfinished or
+    /// damaged.
     HAUL_ERROR_NOT_A_HEAP = 9,
     /// The system, or a limit of the process, refused addresses or memory.
     HAUL_ERROR_NO_MEMORY = 10,
-    /// As many live processes as possible share the heap already.
+    /// The largest possible number of live processes share the heap already.
     HAUL_ERROR_FULL = 11,
     /// Another system call failed.
     HAUL_ERROR_SYSTEM = 12,

@@ -9,7 +9,7 @@ use haul_copy::Thresholds;
 use crate::argument::put;
 use crate::status::haul_status;
 
-/// Without it, a thread could undo a threshold that another thread sets at the same time.
+/// Without this lock, a thread could undo a threshold that another thread sets at the same time.
 static SETTING: Mutex<()> = Mutex::new(());
 
 /// The names as C strings, in the order of [`Thresholds::NAMES`].
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn haul_thresholds_get(
 }
 
 /// Sets a threshold for all threads of this process. No value makes a copy wrong: a value that is
-/// too small is raised to the smallest useful one, and SIZE_MAX disables a copying method.
+/// too small is raised to the smallest useful value, and SIZE_MAX disables a copying method.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. Takes a lock that only other
 /// calls of this function wait for; copies in other threads continue.

@@ -13,23 +13,24 @@ use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::table::{self, ChannelTable};
 
-/// From this size on, one copy by the kernel is faster than two by the processors if both ends
-/// share the only processor. Below this size, the ring's chunks stay in the cache, and a system
-/// call per message costs more than the second copy. With several processors that other programs
-/// keep busy the ring remains the choice: on two busy processors of Zen 4 it moved 5.5 GB/s at
-/// 0.18 s/GB, `pull` 1.6 at 0.25, `double` 1.8 at 0.25 (256 MiB). With one of the two busy it
-/// moved 1.55 and `pull` 1.52 at 64 KiB, 3.43 and 3.05 at 256 KiB, 3.74 and 2.83 at 16 MiB.
+/// From this size on, one copy by the kernel is faster than two copies by the processor if both
+/// ends share the only processor. Below this size, the ring's chunks stay in the cache, and a
+/// system call per message costs more than the second copy. If other programs keep several
+/// processors busy, the ring remains the choice: on two busy processors of Zen 4 the ring moved
+/// 5.5 GB/s at 0.18 s/GB, `pull` 1.6 at 0.25, `double` 1.8 at 0.25 (256 MiB). With one of the two
+/// processors busy, the ring moved 1.55 GB/s and `pull` 1.52 at 64 KiB, 3.43 and 3.05 at 256 KiB,
+/// 3.74 and 2.83 at 16 MiB.
 const PULL_BYTES_MIN: u64 = 128 << 10;
 /// From this size on `double` is the choice if each end has a processor and the receiver's memory
 /// is new: page faults then take longer than copies, and with `double` each end handles half of
-/// them. Into memory that was used before, the ring is at least as fast at every size, wherever
-/// the two ends run (see `ring`), and needs less processor time. GB/s of `ring` and `double` into
-/// new memory, Zen 4: 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and 2.09 at 1 MiB,
-/// 1.37 and 2.48 at 16 MiB.
+/// the faults. Into memory that was used before, the ring is at least as fast at every size,
+/// wherever the two ends run (see `ring`), and needs less processor time. GB/s of `ring` and
+/// `double` into new memory, Zen 4: 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and
+/// 2.09 at 1 MiB, 1.37 and 2.48 at 16 MiB.
 const DOUBLE_INTO_NEW_BYTES_MIN: u64 = 128 << 10;
 /// The mechanism for this message: the one that the settings name, otherwise `inline` up to
-/// `longest_inline`, otherwise the fastest one as measured on this machine, otherwise the choice
-/// of a rule on size, permission, trust and processors.
+/// `longest_inline`, otherwise the fastest one as measured on this machine, otherwise the one
+/// that a rule selects from size, permission, trust and processors.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the mechanism that the settings name is not available.
@@ -42,10 +43,10 @@ pub(crate) fn choose(
     choose_with_reason(lane, source, length, longest_inline).map(|(mechanism, _)| mechanism)
 }
 
-/// Like [`choose`], with the reason.
+/// Like [`choose`], but also returns the reason.
 ///
 /// # Errors
-/// Those of [`choose`].
+/// The errors of [`choose`].
 pub(crate) fn choose_with_reason(
     lane: &Lane,
     source: &Source<'_>,
@@ -70,14 +71,14 @@ pub enum Reason {
     Asked,
     /// The message fits into its slot.
     Short,
-    /// The receiver put its last large message into memory without pages.
+    /// The receiver put its last large message into memory that had no pages yet.
     IntoNew,
-    /// It was the fastest for this size when this machine was measured: the `[channel]` table of
-    /// the tuning in force.
+    /// The mechanism was the fastest for this size when this machine was measured: the
+    /// `[channel]` table of the tuning in force.
     Measured,
     /// Both ends share one processor.
     OneProcessor,
-    /// The default: no rule selects another one.
+    /// The default: no rule selects another mechanism.
     Usual,
 }
 
@@ -112,7 +113,7 @@ pub(crate) fn is_measured() -> bool {
 fn best(lane: &Lane, source: &Source<'_>, length: u64) -> (Mechanism, Reason) {
     let link = &*lane.link;
     let ladder = ladder();
-    // The worst that a false value of the peer causes is a slower transfer.
+    // A false value from the peer can only make the transfer slower.
     let is_target_new = length >= DOUBLE_INTO_NEW_BYTES_MIN && lane.load(INTO_NEW_MEMORY) == 1;
     let busy = Facts {
         is_trusted: link.is_trusted,
@@ -124,12 +125,13 @@ fn best(lane: &Lane, source: &Source<'_>, length: u64) -> (Mechanism, Reason) {
     let can = |mechanism| obstacle(mechanism, link, source, length).is_none();
     let best = |facts: Facts| facts.best(length, ladder, &can);
     let (if_busy, if_idle) = (best(busy), best(Facts { is_idle: true, ..busy }));
-    // Only checked if the result changes the choice: it costs three system calls, 7 us on Zen 4.
+    // Checked only if the result changes the choice, because the check costs three system calls,
+    // 7 us on Zen 4.
     let is_idle = if_busy.0 != if_idle.0 && !lane.has_one_cpu() && idle::is_one_for_each();
     if is_idle { if_idle } else { if_busy }
 }
 
-/// The facts of a choice, in addition to the message.
+/// The facts on which a choice depends, in addition to the message.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     is_trusted: bool,
@@ -137,7 +139,7 @@ struct Facts {
     is_idle: bool,
     /// Both ends share the only processor that they may run on.
     has_one_cpu: bool,
-    /// The receiver put its last large message into memory without pages.
+    /// The receiver put its last large message into memory that had no pages yet.
     is_target_new: bool,
     /// The message has a checksum. If the processor copies, the checksum is part of the copy; if
     /// the kernel copies, each end reads the bytes once more. On Cascade Lake at 256 MiB,
@@ -178,11 +180,12 @@ impl Facts {
 struct Ladder {
     /// The longest message to which the choices apply.
     most: u64,
-    /// Indexed by trust and processors, the largest sizes first.
+    /// The choices, indexed by trust and by processors; in each list, the largest sizes come
+    /// first.
     rungs: [Vec<Rung>; 4],
 }
 
-/// A mechanism and the size in bytes from which on it is chosen.
+/// A mechanism, and the smallest size in bytes for which it is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rung {
     from: u64,

@@ -29,26 +29,27 @@ pub(crate) struct Outgoing<'m, 'a> {
 }
 
 impl Outgoing<'_, '_> {
-    /// Whether the receiver has reported that it cannot receive all of it by this mechanism.
+    /// Whether the receiver has reported that it cannot receive the whole message by this
+    /// mechanism.
     pub(crate) fn is_refused(&self) -> bool {
         self.lane.is_refused(self.message)
     }
 }
 
-/// The result of beginning to transfer a message.
+/// How the transfer of a message begins.
 #[derive(Debug)]
 pub(crate) enum Begun {
-    /// The receiver can read all of it. The header is published with this detail.
+    /// The receiver can read the whole message. The caller publishes the header with this detail.
     Whole { detail: u64 },
-    /// The header is published, and the sender's part moves the bytes afterwards.
+    /// The caller publishes the header, and the sender's part moves the bytes afterwards.
     Moving { detail: u64 },
-    /// The header is published, and the receiver moves the bytes.
+    /// The caller publishes the header, and the receiver moves the bytes.
     Left { detail: u64 },
-    /// A part of the work was done; the remainder is due before the header is published.
+    /// A part of the work is done; the remainder must be done before the header is published.
     NotYet,
-    /// It cannot begin before another transfer is complete.
+    /// The message cannot begin before another transfer is complete.
     Blocked,
-    /// This mechanism cannot carry the message; nothing of it was published.
+    /// This mechanism cannot carry the message; no part of the message was published.
     Impossible,
 }
 
@@ -57,8 +58,8 @@ pub(crate) enum Begun {
 pub(crate) enum Then {
     /// Nothing: the caller may reuse the bytes.
     Complete,
-    /// The receiver reports that it has the whole message, or that it cannot receive all of it by
-    /// this mechanism.
+    /// The receiver's answer: that it has the whole message, or that it cannot receive all of the
+    /// message by this mechanism.
     Answer,
 }
 
@@ -100,8 +101,8 @@ pub(crate) trait Sends: Sized {
     /// Whether the checksum is computed while the bytes are moved.
     const SUMS: bool;
 
-    /// Releases the resources that it held for the message. `has_arrived` is false if this
-    /// mechanism did not complete the message.
+    /// Releases the resources that this mechanism held for the message. `has_arrived` is false if
+    /// this mechanism did not complete the message.
     fn release(&mut self, _state: &mut Self::State, _has_arrived: bool) {}
 }
 
@@ -123,11 +124,11 @@ pub(crate) struct Incoming<'m> {
 pub(crate) enum Taken {
     /// All bytes.
     Whole,
-    /// This many bytes from the first on; no more arrive by this mechanism.
+    /// This many bytes from the start of the message; this mechanism delivers no more.
     Part(usize),
 }
 
-/// Memory that a message arrives in and that the receiver's caller gets without a copy.
+/// Memory in which a message arrives, and which the receiver's caller gets without a copy.
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub(crate) memory: Buffer,
@@ -178,7 +179,8 @@ pub(crate) trait Receives: Sized {
     /// gives up or dies.
     const IS_FIXED: bool = false;
 
-    /// Revokes the peer's access to the target. Returns false if the peer may still write to it.
+    /// Revokes the peer's access to the target. Returns false if the peer may still write to the
+    /// target.
     fn revoke(
         &mut self,
         _state: &mut Self::State,

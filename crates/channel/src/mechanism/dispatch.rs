@@ -25,7 +25,7 @@ pub(crate) struct SenderStates {
 /// The state that a receiver keeps for its mechanisms from one message to the next.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiverStates {
-    /// Cells of the ring emptied.
+    /// Number of ring cells that this end has emptied.
     ring: u64,
     /// Pools that a trusted sender copies into.
     lease: Pools,
@@ -63,7 +63,8 @@ pub(crate) enum AnyReceiving {
     Lease(lease::Receiving),
 }
 
-/// Calls a method of the mechanism at hand, with the state that this end keeps for it.
+/// Calls a method of the message's mechanism, with the state that this end keeps for the
+/// mechanism.
 macro_rules! each {
     ($by:expr, $states:expr, |$one:ident, $state:ident| $call:expr) => {
         each!(@ $by, $states, $one, $state, $call;
@@ -140,8 +141,8 @@ impl AnySending {
         Self::Sealed(sealed::Sending::new(building))
     }
 
-    /// The ring, for the remainder of a message from `offset` on that the receiver cannot receive
-    /// by its first mechanism.
+    /// Uses the ring for the remainder of a message, from `offset` on, which the receiver cannot
+    /// receive by the message's first mechanism.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -190,7 +191,7 @@ impl AnyReceiving {
     /// Validates a header.
     ///
     /// # Errors
-    /// Those of [`Receives::begin`].
+    /// The errors of [`Receives::begin`].
     pub(crate) fn begin(
         mechanism: Mechanism,
         states: &mut ReceiverStates,
@@ -212,8 +213,8 @@ impl AnyReceiving {
         })
     }
 
-    /// The ring, for the remainder of a message from `offset` on that cannot be received by its
-    /// first mechanism.
+    /// Uses the ring for the remainder of a message, from `offset` on, which this end cannot
+    /// receive by the message's first mechanism.
     pub(crate) fn remainder(link: &Link, offset: u64, length: u64) -> Self {
         Self::Ring(ring::Receiving::remainder(link, offset, length))
     }

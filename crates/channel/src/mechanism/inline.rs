@@ -75,8 +75,8 @@ fn write(lane: &Lane, message: Message, source: &mut Source<'_>, length: usize) 
     source.write_to(&lane.link.region, at, length, hint(lane, length));
 }
 
-/// The fate of a slot's lines after they are written. It is the same as for the smallest messages
-/// of `ring`.
+/// The hint for the copy into a slot: how the slot's cache lines are used next. The hint is the
+/// same as for the smallest messages of `ring`.
 pub(crate) fn hint(lane: &Lane, length: usize) -> Hint {
     match length >= CELL_BYTES && lane.distance.is_far() {
         true => Hint::Streamed,
@@ -84,8 +84,8 @@ pub(crate) fn hint(lane: &Lane, length: usize) -> Hint {
     }
 }
 
-/// How many bytes of a slot are prefetched before such a message is written to it: all of the
-/// message, but only the header if the bytes bypass the caches.
+/// How many bytes of a slot are prefetched before a message of this length is written to the
+/// slot: the whole message, but only the header if the bytes bypass the caches.
 pub(crate) fn bytes_to_fetch(lane: &Lane, length: usize) -> usize {
     match hint(lane, length) {
         Hint::Streamed => HEADER_BYTES,

@@ -1,6 +1,6 @@
-//! `lease`: the sender copies directly into the receiver's memory, which both ends have mapped: one
-//! copy, by the processor, without a system call and, once the memory is warm, without a page
-//! fault.
+//! `lease`: the sender copies directly into the receiver's memory, which both ends have mapped.
+//! `lease` makes one copy by the processor, without a system call and, once the memory is warm,
+//! without a page fault.
 //!
 //! ```text
 //! sender:    publish the length,  wait for the offer
@@ -8,10 +8,11 @@
 //! sender:    copy,  publish
 //! ```
 //!
-//! Only between ends that trust each other: the sender can still write to the memory that the
-//! receiver gets. A target outside the pool, or one that shares a page with other memory, is not
-//! offered: the receiver reports that, and the message goes through the ring. The sender allocates
-//! the pool's pages as it reaches them.
+//! This mechanism is only for ends that trust each other, because the sender can still write to
+//! the memory that the receiver gets. The receiver does not offer a target that is outside the
+//! pool or shares a page with other memory. The receiver reports a target that it does not offer,
+//! and the message goes through the ring. The sender allocates the pool's pages when its copy
+//! reaches them.
 
 use std::sync::Arc;
 
@@ -35,9 +36,9 @@ use crate::shared::transfer::Step;
 use haul_peer::memory::Sealed;
 use haul_peer::region::Region;
 
-/// Bytes copied between two checks of the clock and the peer: 0.1 ms.
+/// Number of bytes that are copied between two checks of the clock and the peer, in about 0.1 ms.
 const STEP_BYTES: u64 = 1 << 20;
-/// Bytes of a pool whose pages are allocated at a time, by one system call.
+/// Number of bytes for which one system call allocates a pool's pages.
 const BACKED_BYTES: usize = 4 << 20;
 /// From this size on, stores to the target bypass the caches, see `ring`.
 const STREAMED_BYTES_MIN: u64 = 32 << 20;
@@ -53,7 +54,7 @@ pub(crate) struct MappedPools {
 struct MappedPool {
     number: u64,
     region: Region,
-    /// Bytes from its beginning whose pages are allocated.
+    /// Number of bytes from the pool's beginning that have allocated pages.
     backed: usize,
 }
 
@@ -65,7 +66,7 @@ impl MappedPools {
         }
     }
 
-    /// The pool that was offered. A new pool is mapped.
+    /// The pool that the receiver offered. Maps the pool first if it is new.
     fn find(&mut self, lane: &Lane, number: u64) -> Option<&mut MappedPool> {
         let slot = &mut self.slots[(number % POOLS_MAX as u64) as usize];
         if slot.as_ref().is_none_or(|mapped_pool| mapped_pool.number != number) {
@@ -185,7 +186,7 @@ impl Sends for Sending {
 /// The receiver's part.
 #[derive(Debug, Default)]
 pub(crate) struct Receiving {
-    /// The pool of the target, once the target was offered.
+    /// The pool of the target, once this end has offered the target.
     offered: Option<Arc<Pool>>,
 }
 
@@ -265,8 +266,8 @@ impl Receiving {
             lane.system_calls += 1;
             match lane.link.send_file(Kind::Pool, pool.number, pool.file()) {
                 Ok(()) => pool.set_handed_over(),
-                // A full socket is refused too, because no event would signal that it has room
-                // again.
+                // A full socket counts as a refusal too, because no event would signal that it
+                // has room again.
                 Err(_) => return Step::Done(REFUSED),
             }
         }

@@ -1,11 +1,11 @@
 //! `pull`: the kernel copies directly out of the sender's memory for the receiver: one copy.
 //!
-//! Only between ends that trust each other. A sender that permits reads permits reads of all its
-//! memory. A sender can also block the receiver's system call on pages that never arrive, and no
-//! deadline ends that call. The slot holds a table of the addresses of the bytes. The receiver
-//! checks the table's sum, copies piece by piece, and answers by consuming the message. If the
-//! kernel refuses a piece (permission gone, pages gone), the receiver reports how many bytes it
-//! has, and the ring carries the remainder.
+//! This mechanism is only for ends that trust each other. A sender that permits reads permits
+//! reads of all its memory. A sender can also block the receiver's system call on pages that
+//! never arrive, and no deadline ends that call. The slot contains a table with the addresses of
+//! the message's bytes. The receiver checks the table's sum, copies piece by piece, and answers
+//! by consuming the message. If the kernel refuses a piece (permission gone, pages gone), the
+//! receiver reports how many bytes it has, and the ring carries the remainder.
 
 use std::io;
 
@@ -21,13 +21,13 @@ use crate::shared::transfer::Step;
 use haul_peer::process::Readable;
 use haul_peer::reach;
 
-/// Address and length: one entry of the table.
+/// Size of a table entry: an address and a length.
 const ENTRY_BYTES: usize = 16;
 /// Entries that a slot can hold.
 const ENTRIES_MAX: usize = INLINE_BYTES_MAX / ENTRY_BYTES;
-/// Bytes of one system call: about 0.2 ms, so that the clock and the peer are checked in between,
-/// or 7 ms if the target is a new huge page that the host must allocate first. The kernel's own
-/// limit is 0x7ffff000.
+/// Bytes that one system call copies. A call takes about 0.2 ms, so that this end can check the
+/// clock and the peer between two calls, or 7 ms if the target is a new huge page that the host
+/// must allocate first. The kernel's own limit is 0x7ffff000.
 const CALL_BYTES_MAX: usize = 2 << 20;
 
 const NOT_READABLE: &str = "the peer has no permission to read this process's memory";
@@ -55,7 +55,7 @@ pub(crate) struct Exposed {
 
 impl Exposed {
     /// Writes the addresses of the bytes into the slot and returns the number of entries. If the
-    /// receiver cannot read them now, the error says how the transfer continues.
+    /// receiver cannot read the bytes now, the error says how the transfer continues.
     pub(crate) fn begin(&mut self, out: &mut Outgoing<'_, '_>) -> Result<u64, Begun> {
         self.readable = Readable::to(out.lane.peer().identity);
         if self.readable.is_none() {
@@ -151,7 +151,7 @@ impl Receives for Receiving {
     }
 }
 
-/// The addresses of a message's bytes in the sender.
+/// The addresses of a message's bytes in the sender's memory.
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: Vec<(u64, u64)>,
@@ -219,7 +219,7 @@ impl Table {
         (sum == length).then_some(Self { entries, entry: 0, within: 0 })
     }
 
-    /// Makes the byte at `offset` of the message the next one.
+    /// Makes the message's byte at `offset` the next byte to copy.
     pub(crate) fn seek(&mut self, offset: u64) {
         (self.entry, self.within) = (0, offset);
         while let Some(&(_, bytes)) = self.entries.get(self.entry)

@@ -3,19 +3,21 @@
 //!
 //! The kernel grants the seal against writing only while no process can write, so the seal is a
 //! proof and the receiver needs no trust. Sealed memory cannot be reused, so each message is
-//! built in new memory. Its pages cost as much as half a copy into warm memory if they are huge
-//! (see `huge`), otherwise as much as three copies. So this mechanism is for a producer that
-//! builds the message once, in place.
+//! built in new memory. The pages of new memory cost as much as half a copy into warm memory if
+//! they are huge (see `huge`), otherwise as much as three copies. So this mechanism is for a
+//! producer that builds the message once, in place.
 //!
-//! If both ends trust each other and no other process reaches the memory ([`exclusive`]), it is
-//! handed over unsealed. The receiver maps it shared, with its huge pages, and writes copy no
-//! page. A seal would also prove that no pages are pinned, but it cannot be removed.
+//! If both ends trust each other and no other process reaches the memory ([`exclusive`]), the
+//! sender hands it over unsealed. The receiver maps the memory shared, with its huge pages, and
+//! writes copy no page. A seal would also prove that no pages are pinned, but a seal cannot be
+//! removed.
 //!
-//! A write to a page of a view costs a fault and a copy of 4 KiB, huge page or not: 2.5 to 3.2 us
-//! on Zen 4 under KVM. Writing to one page in ten costs 0.6 to 0.9 of a warm copy of all pages. A
-//! receiver that knows beforehand where it will write can announce it, see `announced`. A tenth
-//! of the message in one piece then costs 0.08 to 0.2 of a warm copy from the second message on;
-//! the first message also pays for the huge pages.
+//! The first write to a page of a view costs a fault and a copy of 4 KiB, huge page or not: 2.5
+//! to 3.2 us on Zen 4 under KVM. Writing to one page in ten costs 0.6 to 0.9 times as much as a
+//! warm copy of all pages. A receiver that knows beforehand where it will write can announce its
+//! writes, see `announced`. Writing to an announced tenth of the message, in one piece, then
+//! costs 0.08 to 0.2 times as much as a warm copy, from the second message on; the first message
+//! also pays for the huge pages.
 
 use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
@@ -45,11 +47,11 @@ use crate::shared::error::Error;
 use haul_peer as peer;
 use haul_peer::memory::{self, Sealed};
 
-/// The part of the pages at which copy-on-write of 4 KiB pages costs as much as one warm copy of
-/// all pages, as the reference measured it.
+/// If the receiver writes to this part of the pages, copy-on-write of 4 KiB pages costs as much
+/// as one warm copy of all pages, as the reference measured it.
 const DIRTY_MAX: f64 = 0.11;
 
-/// How often a seal is tried on memory that another process may still write to, and the pause
+/// How often this end tries to seal memory that another process may still write to, and the pause
 /// between two tries.
 const SEAL_TRIES: u32 = 100;
 const SEAL_PAUSE: Duration = Duration::from_millis(1);
@@ -75,7 +77,8 @@ impl Sending {
         Self { built: Some(Built::new(building)), file: None }
     }
 
-    /// Adds a piece of the message to the checksum. Once all of it is added, gives the memory up.
+    /// Adds a piece of the message to the checksum. Once the whole message is added, gives the
+    /// memory up.
     fn give_up(&mut self, mut built: Built, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
         let link = Arc::clone(&out.lane.link);
         if link.settings.integrity {
@@ -149,7 +152,8 @@ impl Receives for Receiving {
         Ok(Some(Destination { memory, is_whole: true }))
     }
 
-    /// Replaces the target's pages by those that were handed over, or copies a piece of them.
+    /// Replaces the target's pages with those that the sender handed over, or copies a piece of
+    /// them.
     fn step(
         &mut self,
         _: &mut (),
@@ -183,14 +187,14 @@ impl Receives for Receiving {
 enum Ownership {
     /// A private view of memory that can never change.
     View,
-    /// Exclusive memory, to read and to write. A trusted sender gave it up, and no other process
-    /// reaches it.
+    /// Exclusive memory, to read and to write. A trusted sender gave the memory up, and no other
+    /// process reaches it.
     Whole,
 }
 
 impl Ownership {
-    /// Checks the memory and returns its ownership. If a trusted sender gave it up but this process
-    /// may not be the only one that reaches it, it is sealed here.
+    /// Checks the memory and returns its ownership. If a trusted sender gave the memory up but
+    /// another process may still reach it, this function seals it.
     ///
     /// # Errors
     /// [`Error::Memory`] if the memory is neither sealed nor exclusive, [`Error::System`].
@@ -218,12 +222,12 @@ impl Ownership {
 /// Maps the message as the receiver's own memory.
 ///
 /// # Errors
-/// Those of [`Ownership::of`].
+/// The errors of [`Ownership::of`].
 fn map_message(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
     Ownership::of(file, length, is_trusted)?.map(file, length)
 }
 
-/// Replaces whole pages of a target, which must be haul's own mapping, by the pages of the
+/// Replaces whole pages of a target, which must be haul's own mapping, with the pages of the
 /// message, and copies the remainder. Returns the number of bytes copied, or `None` if the
 /// replacement is not possible; then the target is unchanged.
 ///
@@ -280,8 +284,8 @@ unsafe impl Send for Building {}
 unsafe impl Sync for Building {}
 
 impl Building {
-    /// Memory for a message of this length, with its pages allocated: huge ones if the kernel has
-    /// any. Costs ten system calls, and one per 2 MiB.
+    /// Memory for a message of this length, with its pages allocated: huge pages if the kernel
+    /// has any. Costs ten system calls, and one more per 2 MiB.
     ///
     /// # Errors
     /// [`Error::System`] if there is not enough memory, and for a length of zero: send an empty
@@ -296,8 +300,8 @@ impl Building {
     }
 
     /// Drops this process's access. If `may_be_whole` and no other process reaches the memory,
-    /// the receiver may write to it, and the second value is true. Otherwise the memory is
-    /// sealed, and therefore constant.
+    /// the receiver may write to it, and the second returned value is true. Otherwise the memory
+    /// is sealed, and therefore constant.
     fn give_up(self, may_be_whole: bool) -> Result<(OwnedFd, bool), Error> {
         if may_be_whole
             && self.is_counted
@@ -337,8 +341,9 @@ impl Built {
     }
 }
 
-/// Seals the size, and the bytes unless the memory is handed over whole. A child that another
-/// thread forks has this process's memory until its exec, for some milliseconds.
+/// Seals the memory's size, and also its bytes unless the receiver gets the memory for writing.
+/// If another thread forks, the child has this process's memory until its exec, for some
+/// milliseconds.
 fn seal(file: OwnedFd, is_whole: bool) -> Result<(OwnedFd, bool), Error> {
     let contract = if is_whole { Sealed::Handover } else { Sealed::Bytes };
     let mut tries = 1;

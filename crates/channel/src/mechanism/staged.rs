@@ -1,6 +1,6 @@
 //! `staged`: the sender copies the whole message into separate shared memory, then the receiver
-//! copies it out. It is the baseline to compare with: it needs additional memory of the message's
-//! size, and the copies do not overlap.
+//! copies it out. `staged` is the baseline to compare with: it needs additional memory of the
+//! message's size, and the copies do not overlap.
 //!
 //! The memory is sealed against writing before it is handed over, so it cannot change while the
 //! receiver copies.
@@ -20,7 +20,7 @@ use crate::shared::transfer::Step;
 use haul_peer::closer;
 use haul_peer::memory::{self, Sealed};
 
-/// Bytes that are copied at a time, between two checks of the clock: about 1 ms. Smaller pieces
+/// Number of bytes that are copied between two checks of the clock, in about 1 ms. Smaller pieces
 /// would be mapped and unmapped more often.
 const STEP_BYTES: usize = 4 << 20;
 
@@ -33,7 +33,7 @@ pub(crate) const CALLS_TO_CHECK: u64 = 3;
 /// Number of system calls to copy a piece out: map, unmap.
 const CALLS_TO_COPY_SOME: u64 = 2;
 
-/// Hands over the memory of a message, ahead of the header.
+/// Hands over the memory of a message, before the header is published.
 ///
 /// # Errors
 /// The kernel's error. A full socket is an error too, because polling would not signal that it
@@ -106,7 +106,7 @@ impl Receiving {
     /// Copies the next piece of memory that was checked.
     ///
     /// # Errors
-    /// Those of [`copy_piece`].
+    /// The errors of [`copy_piece`].
     pub(crate) fn copy_next(
         &mut self,
         incoming: &mut Incoming<'_>,
@@ -161,7 +161,7 @@ impl Receives for Receiving {
 /// in that one call, which takes 0.15 s for a GiB.
 const CLOSED_IN_BACKGROUND_BYTES_MIN: usize = 16 << 20;
 
-/// A memory file that a message is being copied to.
+/// A memory file into which a message is being copied.
 #[derive(Debug)]
 struct Making {
     file: OwnedFd,
@@ -175,7 +175,8 @@ impl Making {
         Ok(Self { file: memory::create_file(length)?, done: 0 })
     }
 
-    /// Copies the next bytes of a message of this length. Returns whether it is complete.
+    /// Copies the next bytes of a message of this length. Returns whether the message is
+    /// complete.
     ///
     /// # Errors
     /// [`Error::System`].

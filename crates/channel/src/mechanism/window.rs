@@ -1,12 +1,12 @@
 //! How much memory circulates between the two ends: all of the ring, or a small part of it.
 //!
 //! A line that the other core has just read, or will read at once, is in that core's caches or in
-//! this core's. On Intel, transfers between these caches are fast, so less circulating memory is
-//! better while neither end sleeps. On Zen 4, transfers from the other core's caches are slow.
-//! Transfers from the last cache are fast, and a line gets there when new lines evict it. So on
-//! Zen 4 all of the ring is used, and messages of more than 4 KiB go through it too, because
-//! their slots would all stay in the cores' caches. Interleaved measurements within one core
-//! complex of Zen 4, messages one after the other, in GB/s:
+//! this core's caches. On Intel, transfers between these caches are fast, so less circulating
+//! memory is better while neither end sleeps. On Zen 4, transfers from the other core's caches
+//! are slow. Transfers from the last cache are fast, and a line gets there when new lines evict
+//! it. So on Zen 4 all of the ring is used, and messages of more than 4 KiB go through it too,
+//! because their slots would all stay in the cores' caches. Interleaved measurements within one
+//! core complex of Zen 4, messages one after the other, in GB/s:
 //!
 //! | message | slots | ring of 128 KiB | ring of 1 MiB |
 //! |---|---|---|---|
@@ -18,7 +18,7 @@
 //!
 //! For Intel's figures see `ring`, `pace` and `layout`. The processor's vendor decides, because
 //! the measured `distance` does not distinguish Intel from Zen 4. An unknown vendor counts as
-//! AMD, because that loses less if it is wrong.
+//! AMD, because that assumption loses less if it is wrong.
 
 use std::sync::OnceLock;
 

@@ -1,5 +1,5 @@
-//! Pages of a view of sealed memory to which the receiver announces that it will write. They are
-//! copied at once, not one by one at the first write to each.
+//! Pages of a view of sealed memory to which the receiver announces that it will write. haul
+//! copies them at once, not one by one at the first write to each page.
 //!
 //! The first write to a page of a private view of a file causes a fault and a copy of 4 KiB,
 //! however large the file's own pages are. Announced bytes are copied into huge pages of 2 MiB,
@@ -35,13 +35,13 @@ const MOST_BYTES: usize = HUGE_BYTES / 2;
 /// Fewer pages are copied at their first writes, because a call takes longer than a fault.
 const POPULATED_BYTES_MIN: usize = 16 * PAGE_BYTES;
 
-/// Bytes of huge pages that are copied before they replace the view's pages. This many bytes
-/// exist twice. A multiple of a huge page.
+/// Bytes of huge pages that are copied before they replace the view's pages. Up to this many
+/// bytes exist twice meanwhile. The number is a multiple of a huge page's size.
 const STEP_BYTES: usize = 32 * HUGE_BYTES;
 
-/// Copies the pages of a part of a mapping that are still a view. The caller owns the mapping and
-/// has borrowed it uniquely. Returns the number of bytes copied. If the kernel cannot copy pages,
-/// they stay as they are, and each is copied at its first write.
+/// Copies those pages in a part of a mapping that are still a view. The caller owns the mapping
+/// and has borrowed it uniquely. Returns the number of bytes copied. If the kernel cannot copy
+/// pages, they stay as they are, and each is copied at its first write.
 pub(crate) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     let start = base.addr().get();
     let part = start + part.start..start + part.end;
@@ -62,7 +62,7 @@ pub(crate) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     copied
 }
 
-/// The huge pages of a view of which at least half is wanted; an empty range if there are none.
+/// The view's huge pages of which at least half is in `wanted`; an empty range if there are none.
 fn huge_pages(wanted: &Range<usize>, view: &Range<usize>) -> Range<usize> {
     static ARE_GIVEN: LazyLock<bool> = LazyLock::new(machine::has_transparent_huge_pages);
     let mut first = wanted.start / HUGE_BYTES * HUGE_BYTES;
@@ -77,7 +77,7 @@ fn huge_pages(wanted: &Range<usize>, view: &Range<usize>) -> Range<usize> {
     if *ARE_GIVEN && first < last { first..last } else { wanted.start..wanted.start }
 }
 
-/// Replaces the first of these pages by huge pages with the same content. Returns the number of
+/// Replaces the first of these pages with huge pages of the same content. Returns the number of
 /// bytes replaced.
 fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
     let (new, length) = match spares::take(addresses.len()) {
@@ -107,7 +107,8 @@ fn copy_huge(base: NonNull<u8>, addresses: &Range<usize>) -> Option<usize> {
     Some(length)
 }
 
-/// Huge pages, if there are any: private and zeroed. Memory is allocated at the first access.
+/// Maps new memory, private and zeroed, with huge pages if there are any. The kernel allocates
+/// memory at the first access.
 fn new_pages(length: usize) -> Option<NonNull<u8>> {
     let address = std::ptr::without_provenance_mut(huge::aligned_address(length));
     let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -126,7 +127,7 @@ fn copy_one(view: NonNull<u8>, new: NonNull<u8>, offset: usize) {
     // SAFETY: likewise.
     let from = unsafe { view.add(offset) }.as_ptr();
     // SAFETY: its first byte, which is writable. This write alone allocates the huge page,
-    // because a copy that is interrupted by the fault restarts slowly.
+    // because a copy that a page fault interrupts restarts slowly.
     unsafe { to.write_volatile(0) };
     // SAFETY: the bytes are inside the two mappings, which do not overlap. Only this function
     // refers to the new one, and only the caller, which has borrowed the view uniquely, can
@@ -134,8 +135,8 @@ fn copy_one(view: NonNull<u8>, new: NonNull<u8>, offset: usize) {
     unsafe { Hint::ReadSoon.copy_raw(to, from, HUGE_BYTES) };
 }
 
-/// Copies these pages by one call, if there are enough of them and the kernel has the call (Linux
-/// 5.14). Returns the number of bytes copied.
+/// Copies these pages with one call, if there are enough of them and the kernel has the call
+/// (Linux 5.14). Returns the number of bytes copied.
 fn populate(base: NonNull<u8>, addresses: Range<usize>) -> usize {
     let start = addresses.start / PAGE_BYTES * PAGE_BYTES;
     let end = addresses.end.next_multiple_of(PAGE_BYTES);

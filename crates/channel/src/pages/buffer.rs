@@ -14,11 +14,11 @@ use crate::shared::account::Account;
 use crate::shared::error::Error;
 use haul_peer::memory;
 
-/// A received message, or memory for one. It is private: the sender cannot change it, and the
-/// sender does not see changes to it. The exceptions are messages that a trusted sender sent by
-/// `lease` or handed over unsealed: an untrustworthy sender could change those, and after a fork
-/// both processes share their memory. A buffer begins at a page boundary unless it is smaller
-/// than 64 KiB. It is freed when it is dropped.
+/// A received message, or memory for one. A buffer is private: the sender cannot change it, and
+/// the sender does not see changes to it. The exceptions are messages that a trusted sender sent
+/// by `lease` or handed over unsealed: an untrustworthy sender could change those, and after a
+/// fork both processes share their memory. A buffer begins at a page boundary unless it is
+/// smaller than 64 KiB. The memory is freed when the buffer is dropped.
 pub struct Buffer {
     base: NonNull<u8>,
     length: usize,
@@ -29,7 +29,7 @@ pub struct Buffer {
 /// Below this size, a mapping and its faults cost more than zeroing allocated memory.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// The origin of the memory, which says how it is freed.
+/// The origin of the memory, which decides how it is freed.
 enum Memory {
     /// No memory.
     Nothing,
@@ -79,7 +79,8 @@ impl Buffer {
         Ok(Self::mapped(base, length))
     }
 
-    /// A private view of a memory file that can no longer change. A write to a page copies it.
+    /// A private view of a memory file that can no longer change. A write to a page copies that
+    /// page.
     pub(crate) fn view(file: BorrowedFd<'_>, length: usize) -> Result<Self, Error> {
         if length == 0 {
             return Ok(Self::small(0));
@@ -136,16 +137,17 @@ impl Buffer {
 
     /// Announces writes to these bytes. A message that arrived sealed, from a peer without trust,
     /// is a view: the first write to each page of 4 KiB causes a page fault and a copy. This call
-    /// copies the range now, into huge pages where at least half of one is in the range. For 2
-    /// MiB and more, that takes a quarter of the time. Ranges under 64 KiB and other memory are
-    /// left as they are. The content of the buffer does not change. The account counts the bytes
-    /// copied. When the buffer is dropped, haul keeps its huge pages for the next announcement:
-    /// up to 64 MiB, as long as the process has a receiver. Before then, undo changes to the
-    /// memory itself: locks, protection, a device's registration.
+    /// copies the range now, and copies into a huge page where the range covers at least half of
+    /// that page. For 2 MiB and more, that takes a quarter of the time. The call leaves ranges
+    /// under 64 KiB, and other memory, unchanged. The content of the buffer does not change. The
+    /// account counts the bytes copied. When the buffer is dropped, haul keeps the buffer's huge
+    /// pages for the next announcement: up to 64 MiB, as long as the process has a receiver.
+    /// Before you drop the buffer, undo changes to the memory itself: locks, protection, a
+    /// device's registration.
     ///
-    /// For 1 MiB or more of a huge page, all of its 2 MiB are copied: up to 1 MiB more at either
-    /// end of the range. Announce before you register the memory with a device, because the pages
-    /// are replaced. To announce more than 0.11 of a message, keep
+    /// If the range covers 1 MiB or more of a huge page, this call copies all 2 MiB of that page:
+    /// up to 1 MiB more at either end of the range. Announce before you register the memory with
+    /// a device, because the pages are replaced. To announce more than 0.11 of a message, keep
     /// [`Settings::dirty_fraction`](crate::Settings) below 0.11; otherwise the receiver copies
     /// the whole message instead.
     ///

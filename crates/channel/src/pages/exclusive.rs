@@ -1,13 +1,13 @@
 //! Whether this process alone reaches a memory file, so that the file may be handed over unsealed.
 //!
-//! The kernel counts a file's open descriptions that can write, and each mapping and each copy of a
-//! descriptor holds its description open. The kernel grants a lease for writing (fcntl(2),
-//! `F_SETLEASE`) only if there is a single such description. It does not count the description that
-//! memfd_create(2) makes. So the memory is opened again by [`open_anew`] when it is made, and
-//! mapped by that description. It is opened once more when it is handed over, and the description
-//! that a fork may have copied is closed. The count shows neither pinned pages (a registered buffer
-//! of io_uring) nor the uncounted description. So this check is for ends that trust each other, and
-//! detects accidents.
+//! The kernel counts those open descriptions of a file that can write. Each mapping and each copy
+//! of a descriptor holds its description open. The kernel grants a lease for writing (fcntl(2),
+//! `F_SETLEASE`) only if there is a single such description. The kernel does not count the
+//! description that memfd_create(2) makes. So [`open_anew`] opens the memory again when it is
+//! made, and the memory is mapped through that description. The memory is opened once more when
+//! it is handed over, and the description that a fork may have copied is closed. The count shows
+//! neither pinned pages (a registered buffer of io_uring) nor the uncounted description. So this
+//! check is for ends that trust each other, and detects accidents.
 
 use std::os::fd::AsRawFd;
 
@@ -16,8 +16,8 @@ use rustix::fs::{Mode, OFlags};
 
 use haul_peer::descriptor::kept;
 
-/// Opens the same memory by a new description. Returns `None` without `/proc`, or if no descriptor
-/// is free.
+/// Opens the same memory through a new description. Returns `None` without `/proc`, or if no
+/// descriptor is free.
 pub(crate) fn open_anew(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -28,20 +28,21 @@ pub(crate) fn open_anew(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     ((old.st_dev, old.st_ino) == (new.st_dev, new.st_ino)).then_some(opened)
 }
 
-/// F_SETSIG of linux/fcntl.h. Its value is the same on every machine that haul is built for.
+/// F_SETSIG of linux/fcntl.h. `F_SETSIG` has the same value on every machine that haul is built
+/// for.
 const F_SETSIG: libc::c_int = 10;
 
-/// Whether this is the only counted description that can write, so that no mapping by another one
-/// exists. Also false if the kernel does not grant leases: for a file of another user, or if leases
-/// are disabled.
+/// Whether this is the only counted description that can write, so that no mapping through
+/// another description exists. Also false if the kernel does not grant leases: for a file of
+/// another user, or if leases are disabled.
 pub(crate) fn is_exclusive(file: BorrowedFd<'_>) -> bool {
     let set = |command: libc::c_int, number: libc::c_int| {
         // SAFETY: either command takes only a number, no pointer.
         unsafe { libc::fcntl(file.as_raw_fd(), command, number) == 0 }
     };
-    // If a process opens the file through this process's folder in /proc during the lease, it
-    // waits for the end of the lease, and the kernel signals the holder. The signal is SIGIO,
-    // which kills, unless another signal is set.
+    // If a process opens the file through this process's folder in /proc during the lease, that
+    // process waits until the lease ends, and the kernel signals the lease holder. The signal is
+    // SIGIO, which kills, unless another signal is set.
     set(F_SETSIG, libc::SIGURG)
         && set(libc::F_SETLEASE, libc::F_WRLCK)
         && set(libc::F_SETLEASE, libc::F_UNLCK)

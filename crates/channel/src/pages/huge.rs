@@ -1,7 +1,7 @@
 //! Huge pages for a new memory file in which a message is built. The kernel gives files no huge
-//! pages while `shmem_enabled` is `never`, the default, whatever the advice. But `MADV_COLLAPSE`
-//! (Linux 6.1) replaces the pages of 2 MiB by a huge page at once. If the file contains only one
-//! page in each 2 MiB, this copies almost nothing.
+//! pages while `shmem_enabled` is `never`, the default, even if a program advises huge pages. But
+//! `MADV_COLLAPSE` (Linux 6.1) replaces the pages of 2 MiB with a huge page at once. If the file
+//! contains only one page in each 2 MiB, this copies almost nothing.
 //!
 //! Measured on Zen 4, kernel 6.18, for 256 MiB, in ms of processor time. One warm copy takes 29
 //! ms:
@@ -26,11 +26,11 @@ use haul_peer::memory;
 /// The size of a huge page of x86-64, and of AArch64 with pages of 4 KiB. On other machines the
 /// kernel refuses.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
-/// Bytes that one call collapses: about 3 ms.
+/// Number of bytes that one call collapses, in about 3 ms.
 const STEP_BYTES: usize = 64 << 20;
 
 /// Maps a new, empty memory file of this size to read and write, and allocates all of its pages:
-/// huge ones as far as there are any, otherwise ordinary ones.
+/// huge pages if the kernel has any, otherwise ordinary pages.
 ///
 /// # Errors
 /// [`Error::System`] if there is not enough memory.
@@ -50,8 +50,8 @@ pub(crate) fn map_whole(file: BorrowedFd<'_>, size_bytes: usize) -> Result<NonNu
 }
 
 /// An address for a mapping of this size that is aligned to a huge page, so that huge pages fit.
-/// Another thread may use it meanwhile. Zero, for any address, if the size is smaller than a huge
-/// page.
+/// Another thread may map memory at this address before the caller does. Returns zero, which
+/// stands for any address, if the size is smaller than a huge page.
 pub(crate) fn aligned_address(size_bytes: usize) -> usize {
     let around = match size_bytes.checked_add(HUGE_BYTES) {
         Some(around) if size_bytes >= HUGE_BYTES => around,
@@ -66,8 +66,9 @@ pub(crate) fn aligned_address(size_bytes: usize) -> usize {
     room.as_ptr().addr().next_multiple_of(HUGE_BYTES)
 }
 
-/// Replaces each 2 MiB of a file, which is mapped at `base` from its start on, by a huge page, as
-/// far as there are any. The remainder keeps its pages, and may get one more.
+/// Replaces each 2 MiB of a file, which is mapped at `base` from its start on, with a huge page,
+/// as long as the kernel has any. A part that gets no huge page keeps its pages, and may have one
+/// page more.
 fn collapse(file: BorrowedFd<'_>, base: NonNull<u8>, size_bytes: usize) {
     static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
     if !base.addr().get().is_multiple_of(HUGE_BYTES) || IS_UNKNOWN.load(Relaxed) {

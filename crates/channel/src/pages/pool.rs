@@ -21,18 +21,20 @@ use crate::shared::error::Error;
 use haul_peer::fork::Here;
 use haul_peer::memory::{self, Sealed};
 
-/// Leases begin and end at pages, so that they can be cut off one by one.
+/// Leases begin and end at pages, so that each lease can be cut off alone.
 const PAGE_BYTES: usize = 4096;
-/// Pools are multiples of this, a huge page, so that small messages share one.
+/// The size of a pool is a multiple of this size, a huge page, so that small messages share a
+/// pool.
 const POOL_BYTES_MIN: usize = 2 << 20;
 /// For a receiver that keeps several messages at once, each new pool is twice as large, up to this
 /// size, because making a pool costs more than a copy into it. A larger pool was made for one
 /// message of its size.
 const GROWN_BYTES_MAX: usize = 64 << 20;
-/// Pools that are kept for reuse; the peer maps no more at once.
+/// Number of pools that the receiver keeps for reuse. The peer maps no more pools than this at
+/// once.
 pub(crate) const POOLS_MAX: usize = 4;
-/// A large pool without a lease is kept for this many messages. As many can be in transit, so a
-/// pool which is used now and then among small messages stays warm.
+/// A large pool without a lease is kept for this many messages. That many messages can be in
+/// transit, so a pool that is used now and then, among small messages, stays warm.
 const IDLE_MESSAGES_MAX: u64 = crate::shared::layout::SLOTS;
 
 /// A piece of shared memory, mapped here as long as a part of it is leased.
@@ -43,13 +45,13 @@ pub(crate) struct Pool {
     base: NonNull<u8>,
     size_bytes: usize,
     file: OwnedFd,
-    /// `None` while this is dropped: the guard ends before the mapping.
+    /// `None` while the pool is being dropped, because the guard must end before the mapping.
     guard: Option<Guard>,
     /// Whether the peer has the pool.
     is_handed_over: AtomicBool,
     space: Mutex<Space>,
-    /// The process that leases parts of it. A child of fork only maps the parts that were leased
-    /// before.
+    /// The process that leases parts of the pool. A child of fork only maps the parts that were
+    /// leased before.
     here: Here,
 }
 
@@ -58,9 +60,9 @@ pub(crate) struct Pool {
 struct Space {
     /// Offset and length of the free parts, in ascending order, never adjacent.
     free: Vec<(usize, usize)>,
-    /// Offset and length of the leased parts. They occupy whole pages.
+    /// Offset and length of the leased parts. The leased parts occupy whole pages.
     leased: Vec<(usize, usize)>,
-    /// The last message with a lease of this pool.
+    /// The number of the last message with a lease of this pool.
     used: u64,
 }
 
@@ -171,8 +173,8 @@ impl Pool {
         self.is_large() && self.space().leased.is_empty()
     }
 
-    /// Replaces the pages of a target that [`Pools::of`] found by private, zeroed pages, so that
-    /// later writes of the peer to the pool do not reach them.
+    /// Replaces the pages of a target that [`Pools::of`] found with private, zeroed pages, so
+    /// that later writes of the peer to the pool do not reach them.
     pub(crate) fn cut_off(&self, target: &[u8]) -> Result<(), Error> {
         let Some(offset) = self.offset_of(target) else { return Ok(()) };
         let length = target.len().next_multiple_of(PAGE_BYTES);
@@ -236,7 +238,7 @@ impl Pools {
     /// [`Error::System`] if there is no memory for a new pool.
     pub(crate) fn lease(&mut self, length: usize) -> Result<Lease, Error> {
         self.messages += 1;
-        // Small messages do not use large pools, so that these become unused.
+        // Small messages do not use large pools, so that large pools become unused.
         let is_fit = |pool: &&Arc<Pool>| length > GROWN_BYTES_MAX || !pool.is_large();
         let mut pools: Vec<&Arc<Pool>> = self.slots.iter().flatten().filter(is_fit).collect();
         pools.sort_by_key(|pool| (pool.size_bytes, pool.number));
@@ -250,7 +252,8 @@ impl Pools {
         let doubled = newest.map_or(0, |pool| 2 * pool.size_bytes);
         let wanted = length.max(doubled.min(GROWN_BYTES_MAX));
         let size_bytes = wanted.checked_next_multiple_of(POOL_BYTES_MIN).unwrap_or(usize::MAX);
-        // At most the limit on files, but not less than the message.
+        // A pool is at most as large as the limit on file sizes, but at least as large as the
+        // message.
         let limit = usize::try_from(memory::file_bytes_max()).unwrap_or(usize::MAX);
         let least = length.checked_next_multiple_of(PAGE_BYTES).unwrap_or(usize::MAX);
         let size_bytes = size_bytes.min(limit / PAGE_BYTES * PAGE_BYTES).max(least);
@@ -265,8 +268,8 @@ impl Pools {
         Ok(lease.expect("a new pool has room for its first message"))
     }
 
-    /// Drops large pools without a lease that were not used for `messages_max` messages. At most
-    /// one of them is kept.
+    /// Drops large pools that have no lease and were not used for `messages_max` messages. At
+    /// most one large pool without a lease is kept.
     fn drop_spare(&mut self, messages_max: u64) {
         let spare = |pool: &Option<Arc<Pool>>| pool.as_ref().is_some_and(|pool| pool.is_spare());
         let spare_used = |pool: &Arc<Pool>| pool.is_spare().then(|| pool.space().used);
@@ -346,7 +349,7 @@ mod tests {
         assert_eq!(live(&pools), [small, 3 * large]);
         drop(pools.lease(1).unwrap());
         assert_eq!((live(&pools), pools.kept()), (vec![small], 1));
-        // Leased pools stay, and are dropped only afterwards.
+        // Leased pools stay, and are dropped only after their leases end.
         let leases = [large, large].map(|length| pools.lease(length).unwrap());
         for _ in 0..=IDLE_MESSAGES_MAX {
             drop(pools.lease(1).unwrap());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The end of each range by its start.
+/// Maps the start of each range to its end.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges(BTreeMap<usize, usize>);
 
@@ -29,8 +29,8 @@ impl Ranges {
         }
     }
 
-    /// The ranges that contain some of these addresses. They are not cut, and are in ascending
-    /// order.
+    /// The ranges that contain some of these addresses. The ranges are returned in full and in
+    /// ascending order.
     pub(crate) fn around(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         let before = self.0.range(..range.end).rev();
         let touched = before.take_while(|(_, end)| **end > range.start);

@@ -1,7 +1,7 @@
-//! The mappings of this process that haul made for messages: private memory, anonymous or a view of
-//! sealed memory, or memory that a sender gave up. One [`Buffer`](crate::Buffer) owns each. Haul
-//! replaces pages only inside these mappings: it must not unmap the memory behind a caller's own
-//! slice.
+//! The mappings that haul made for messages in this process: private memory (anonymous, or a view
+//! of sealed memory), or memory that a sender gave up. One [`Buffer`](crate::Buffer) owns each.
+//! Haul replaces pages only inside these mappings: it must not unmap the memory behind a caller's
+//! own slice.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -23,8 +23,8 @@ use haul_peer::fork::Lock;
 /// refuses to replace pages of this size.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// A mapping: its length, the addresses that are views of sealed memory, whose pages are copied at
-/// the first write, and the addresses of huge pages that replaced such views.
+/// A mapping: its length; the addresses that are views of sealed memory, with pages that are
+/// copied at the first write; and the addresses of huge pages that replaced such views.
 #[derive(Debug)]
 struct Mapping {
     length: usize,
@@ -32,7 +32,7 @@ struct Mapping {
     huge: Ranges,
 }
 
-/// Each mapping by its start.
+/// The mappings, by their start addresses.
 static OWN: Lock<BTreeMap<usize, Mapping>> = Lock::new(BTreeMap::new(), |_| ());
 
 fn own() -> MutexGuard<'static, BTreeMap<usize, Mapping>> {
@@ -44,8 +44,9 @@ pub(crate) fn register(base: NonNull<u8>, length: usize) {
     own().insert(base.as_ptr().addr(), Mapping { length, views, huge });
 }
 
-/// Removes a mapping. Returns its addresses of huge pages that replaced views. Returns only whole
-/// huge pages: if a part of one was replaced since, the remainder is no longer a huge page.
+/// Removes a mapping. Returns the addresses of the mapping's huge pages that replaced views.
+/// Returns only whole huge pages: if a part of a huge page was replaced since, the remainder is
+/// no longer a huge page.
 pub(crate) fn forget(base: NonNull<u8>) -> Vec<Range<usize>> {
     let start = base.as_ptr().addr();
     let Some(mapping) = own().remove(&start) else { return Vec::new() };
@@ -93,7 +94,8 @@ pub(crate) fn note_huge(addresses: Range<usize>) {
     });
 }
 
-/// The views of sealed memory that contain some of these addresses of a mapping, each in full.
+/// All views of sealed memory that contain any of these addresses of a mapping. Each view is
+/// returned in full.
 pub(crate) fn views(addresses: &Range<usize>) -> Vec<Range<usize>> {
     with_mapping(addresses.start, |_, mapping| mapping.views.around(addresses)).unwrap_or_default()
 }
@@ -104,13 +106,13 @@ fn with_mapping<T>(start: usize, act: impl FnOnce(usize, &mut Mapping) -> T) -> 
     own.range_mut(..=start).next_back().map(|(base, mapping)| act(*base, mapping))
 }
 
-/// Pages of haul's own that a call is about to replace. Their content is undefined.
+/// Haul's own pages that a call is about to replace. The content of these pages is undefined.
 ///
-/// Kernels unmap the target and may fail afterwards (mremap(2): before 6.17; mmap(2): before
-/// 6.12). Another thread may map memory there in that moment, and the new memory could not be
-/// distinguished from the old pages. So the pages are marked. If the mark still exists after a
-/// failed call, all pages do, because the kernel unmaps all or none. Otherwise the pages are
-/// gone.
+/// Older kernels unmap the target and may fail afterwards (mremap(2): before 6.17; mmap(2):
+/// before 6.12). Another thread may map memory there in that moment, and the new memory could not
+/// be distinguished from the old pages. So the pages are marked. If the mark still exists after a
+/// failed call, all pages still exist, because the kernel unmaps all of them or none. Otherwise
+/// the pages are gone.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Replaced {
@@ -120,18 +122,18 @@ pub(crate) struct Replaced {
 }
 
 impl Replaced {
-    /// Marks pages of the caller's own mapping. Their content is lost, and no other process may
-    /// write to the first page.
+    /// Marks pages of the caller's own mapping. The pages lose their content, and no other
+    /// process may write to the first page.
     pub(crate) fn mark(start: NonNull<u8>, length: usize) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let mark = SEED.hash_one(COUNT.fetch_add(1, Relaxed));
         let mark = [mark as u32, (mark >> 32) as u32];
         if !is_there(start) {
-            // Otherwise the mark would allocate a huge page, which would be dropped at once:
-            // marking and replacing would take 61 us instead of 12 on Zen 4 under KVM, and up to 27
-            // ms if the host holds that memory. SAFETY: advice about the first page of the caller's
-            // mapping; its content stays.
+            // Without this advice, the mark would allocate a huge page, which would be dropped at
+            // once: marking and replacing would take 61 us instead of 12 on Zen 4 under KVM, and
+            // up to 27 ms if the host holds that memory. SAFETY: advice about the first page of
+            // the caller's mapping; its content stays.
             let _ = unsafe {
                 rustix::mm::madvise(start.as_ptr().cast(), PAGE_BYTES, Advice::LinuxNoHugepage)
             };
@@ -151,8 +153,8 @@ impl Replaced {
         }
     }
 
-    /// Whether the mark is still there. The kernel checks, because the address may be unmapped: a
-    /// futex call waits for a word with the expected value, for no time at all.
+    /// Whether the mark is still there. The kernel does the check, because the address may be
+    /// unmapped: a futex call with a timeout of zero compares the word with the expected value.
     fn are_there(&self) -> bool {
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
@@ -180,8 +182,9 @@ fn is_there(start: NonNull<u8>) -> bool {
     result == 0 && state & 1 != 0
 }
 
-/// Like [`Replaced::keep_mapped`], for pages to which another process may write, which could
-/// overwrite a mark. So it assumes that existing pages are the old ones.
+/// Like [`Replaced::keep_mapped`], for pages without a mark: another process may write to them,
+/// and could overwrite a mark. This function therefore assumes that existing pages are the old
+/// ones.
 pub(crate) fn keep_mapped(start: NonNull<u8>, length: usize) {
     match map_what_is_free(start, length) {
         Ok(()) | Err(Errno::EXIST) => {}

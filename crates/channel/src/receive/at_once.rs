@@ -14,13 +14,13 @@ use crate::shared::transfer::poll;
 use crate::shared::waiting::polls_before_asking;
 use haul_peer::region::Fetch;
 
-/// A published message of up to this length, header included, is prefetched while the one before it
-/// is received.
+/// A published message of up to this length, header included, is prefetched while the previous
+/// message is received.
 const FETCH_NEXT_BYTES_MAX: usize = 192;
 
 impl Inbox {
     /// Receives an inline message, if it is published within a microsecond and fits. Returns `None`
-    /// if it did nothing.
+    /// if this call did nothing.
     #[inline]
     pub(crate) fn receive_at_once(&mut self, target: &mut [u8]) -> Option<Account> {
         self.enter().ok()?;
@@ -33,8 +33,8 @@ impl Inbox {
         if self.consumed.next() < self.published && bytes <= FETCH_NEXT_BYTES_MAX {
             region.fetch(self.lane.slot(self.consumed.next()), bytes, Fetch::ToRead);
         }
-        // Read once. If the header is not the usual one, the slow path reads it again and reports
-        // errors.
+        // Read once. If the header is not the usual header, the slow path reads it again and
+        // reports errors.
         let header = self.lane.header(self.consumed);
         let length = usize::try_from(header.length).ok()?;
         let is_usual = header.message == self.consumed.index()
@@ -50,16 +50,16 @@ impl Inbox {
         self.inline_before = length;
         let calls_before = self.lane.system_calls;
         self.consumed = self.consumed.next();
-        // Until this is published, the slot does not change, even if the sender has given up
-        // meanwhile.
+        // Until this end publishes the new count, the slot does not change, even if the sender
+        // has given up meanwhile.
         let left = self.published.index() - self.consumed.index();
         self.lane.signal_lazily(layout::CONSUMED, self.consumed.index(), left > SLOTS / 2);
         Some(account(header.length, self.lane.system_calls - calls_before))
     }
 
-    /// Whether another message is published after the consumed ones. The sender's count is read
-    /// again only when all known messages are consumed, because its line comes from the sender's
-    /// cache.
+    /// Whether another message is published after the consumed messages. The sender's count is
+    /// read again only when all known messages are consumed, because its line comes from the
+    /// sender's cache.
     fn is_published(&mut self) -> bool {
         if self.published <= self.consumed {
             let reported = self.lane.load(layout::PUBLISHED);
@@ -116,8 +116,8 @@ mod tests {
         }
     }
 
-    /// Replaces this end's mapping by that of an empty file. Accesses then fail like those to a
-    /// hole for which the system has no page.
+    /// Replaces this end's mapping with the mapping of an empty file. Accesses then fail like
+    /// accesses to a hole, for which the system has no page.
     fn lose(end: &Channel) {
         let region = &end.sender.outbox.lane.link.region;
         let base = region.at(0, region.size_bytes());
@@ -151,7 +151,7 @@ mod tests {
                 let error = other.recv_into(&mut vec![0; length]).unwrap_err();
                 assert!(matches!(error, Error::Memory { .. }), "{length}: {error}");
                 drop(other);
-                // It had arrived already, or the receiver is gone.
+                // The message had arrived already, or the receiver is gone.
                 let _ = sent.join().unwrap();
             });
         }
@@ -192,7 +192,7 @@ mod tests {
         let too_small = other.recv_into(&mut [0; 9]).unwrap_err();
         assert!(matches!(too_small, Error::TooSmall { .. }), "{too_small}");
         // The slow path began with this message and must end it, because the fast path does not
-        // know of it.
+        // know of this message.
         for message in 0..SLOTS {
             let mut target = [99; 12];
             assert_eq!(other.recv_into(&mut target).unwrap().size_bytes, 10);

@@ -30,8 +30,8 @@ impl Inbox {
 
     /// Moves bytes of the current message into a target of exactly its length.
     fn fill(&mut self, target: &mut [u8], is_exposed: bool) -> Result<Step<Account>, Error> {
-        // The state is read before any other word, like in `closing`. Then every word that the
-        // sender published before it closed is visible.
+        // This end reads the state before any other word, as in `closing`. Then this end sees
+        // every word that the sender published before it closed.
         let state = self.lane.state(layout::SENDER_STATE);
         match self.move_some(target, is_exposed)? {
             Step::Done(Taken::Part(bytes)) => {
@@ -87,7 +87,7 @@ impl Inbox {
     }
 
     /// Compares the kept bytes with the checksum, if there is one. Bytes that the processor copied
-    /// are already added; the others are added here.
+    /// are already added; the other bytes are added here.
     fn compare(&mut self, target: &[u8]) -> Result<Step<()>, Error> {
         let pending = self.pending.as_mut().expect(VALIDATED);
         pending.is_moved = true;
@@ -136,8 +136,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Checks that the peer lives. Only then did bytes that were read by its process ID come from
-    /// the peer.
+    /// Checks that the peer lives. If the peer does not live, bytes that were read through its
+    /// process ID may have come from another process.
     fn check_still_the_peer(&mut self, length: usize) -> Result<(), Error> {
         let mechanism = self.pending.as_ref().map(|pending| pending.account.mechanism);
         if mechanism.is_some_and(Mechanism::reads_the_peer) && self.lane.is_peer_gone(true) {
@@ -174,8 +174,8 @@ impl Inbox {
         account.system_calls = self.lane.system_calls - pending.calls_before;
         if let Some(meter) = pending.meter {
             meter.write_to(&mut account);
-            // For the sender's choice of a mechanism; a late value only costs time. It is written
-            // only when it changes, because the sender reads this line.
+            // The sender chooses a mechanism by this word; a late value only costs time. This end
+            // writes the word only when it changes, because the sender reads this line.
             let is_new = u64::from(account.received_into_new());
             if self.lane.load(layout::INTO_NEW_MEMORY) != is_new {
                 self.lane.store(layout::INTO_NEW_MEMORY, is_new);
@@ -199,7 +199,8 @@ pub(crate) struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    /// Fills haul's own memory. The caller must not reuse it if the peer may still write to it.
+    /// Fills haul's own memory. The caller must not reuse the memory if the peer may still write
+    /// to it.
     pub(crate) fn into_own(inbox: &'a mut Inbox, memory: &'a mut Buffer) -> Self {
         Self { inbox, target: memory, is_exposed: true }
     }

@@ -29,7 +29,8 @@ pub(crate) struct Inbox {
     /// The first message that was not published when the fast path last read the count.
     pub(crate) published: Message,
     pub(crate) pending: Option<Pending>,
-    /// The length of the last message, if it was inline: the next one is expected to have the same.
+    /// The length of the last message, if it was inline: the next message is expected to have the
+    /// same length.
     pub(crate) inline_before: usize,
     pub(crate) states: ReceiverStates,
 }
@@ -39,7 +40,7 @@ pub(crate) struct Inbox {
 pub(crate) struct Pending {
     pub(crate) length: usize,
     pub(crate) by: AnyReceiving,
-    /// Whether this process has begun to move it.
+    /// Whether this process has begun to move the message's bytes.
     pub(crate) is_begun: bool,
     /// Whether every byte has arrived, so that only the checksum remains to be compared.
     pub(crate) is_moved: bool,
@@ -65,7 +66,7 @@ impl Inbox {
     /// Begins a call, see [`Lane::enter`].
     ///
     /// # Errors
-    /// Those of [`Lane::enter`].
+    /// The errors of [`Lane::enter`].
     #[inline]
     pub(crate) fn enter(&mut self) -> Result<(), Error> {
         let consumed = self.consumed.index();
@@ -78,7 +79,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Polls for a message. Reads its header once and validates it.
+    /// Polls for a message. Reads the message's header once and validates it.
     pub(crate) fn poll_header(&mut self) -> Result<Step<usize>, Error> {
         if let Some(pending) = &self.pending {
             return Ok(Step::Done(pending.length));

@@ -1,4 +1,4 @@
-//! The half of a channel that messages come out of.
+//! The receiving half of a channel.
 //!
 //! From the bottom up:
 //!

@@ -36,7 +36,8 @@ impl Receiver {
         Self { inbox, building: None, can_peer_write: false }
     }
 
-    /// Waits for a message and copies it to the start of `target`. The account has its length.
+    /// Waits for a message and copies it to the start of `target`. The account contains the
+    /// message's length.
     ///
     /// # Errors
     /// [`Error::TooSmall`]: the message stays, for a call with a larger target. [`Error::Closed`]:
@@ -45,7 +46,7 @@ impl Receiver {
     ///
     /// The peer never writes to `target`: if a trusted peer sends by `double`, this end alone reads
     /// the message. With [`recv`](Self::recv) and [`recv_into_exposed`](Self::recv_into_exposed),
-    /// both ends move it.
+    /// both ends move the message.
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
         self.recv_to(target, false)
     }
@@ -55,11 +56,11 @@ impl Receiver {
     /// writes the remainder of the piece when it continues, even after this call has returned.
     ///
     /// # Errors
-    /// Those of [`recv_into`](Self::recv_into).
+    /// The errors of [`recv_into`](Self::recv_into).
     ///
     /// # Safety
-    /// If this fails, `target` must stay mapped and must be neither read nor written until the
-    /// peer is gone. After [`Error::TooSmall`], [`Error::TooLong`], [`Error::Closed`],
+    /// If this call fails, `target` must stay mapped and must be neither read nor written until
+    /// the peer is gone. After [`Error::TooSmall`], [`Error::TooLong`], [`Error::Closed`],
     /// [`Error::TakenOver`] and [`Error::Deadline`] without a size, the caller may use `target`
     /// as before.
     ///
@@ -112,8 +113,8 @@ impl Receiver {
     /// Waits for a message and returns it in a new buffer.
     ///
     /// # Errors
-    /// Those of [`recv_into`](Self::recv_into), and [`Error::System`] if there is no memory for
-    /// the buffer.
+    /// The errors of [`recv_into`](Self::recv_into), and [`Error::System`] if there is no memory
+    /// for the buffer.
     pub fn recv(&mut self) -> Result<Buffer, Error> {
         let length = self.wait_length()?;
         let building = self.memory(length)?;
@@ -122,10 +123,10 @@ impl Receiver {
 
     /// Returns a message if it is complete or can be completed without waiting. Returns `None` if
     /// [`as_fd`](Self::as_fd) must be polled for reading before the next call. Each call continues
-    /// where the last one ended, and moves bytes for some milliseconds at most.
+    /// where the last call ended, and moves bytes for some milliseconds at most.
     ///
     /// # Errors
-    /// Those of [`recv`](Self::recv). The caller must check the deadline.
+    /// The errors of [`recv`](Self::recv). The caller must check the deadline.
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
         self.inbox.enter()?;
         let result = transfer::advance(&mut AwaitingHeader { inbox: &mut self.inbox });
@@ -148,7 +149,7 @@ impl Receiver {
     /// Waits for a message and returns its length. The message stays in the channel.
     ///
     /// # Errors
-    /// Those of [`recv_into`](Self::recv_into).
+    /// The errors of [`recv_into`](Self::recv_into).
     pub fn wait_length(&mut self) -> Result<usize, Error> {
         self.inbox.enter()?;
         let result = transfer::drive(&mut AwaitingHeader { inbox: &mut self.inbox });
@@ -200,15 +201,15 @@ impl Receiver {
         }
     }
 
-    /// Frees the memory of a message that did not arrive. If the peer may still write to it, the
-    /// memory is leaked; that happens once, because the channel has ended.
+    /// Frees the memory of a message that did not arrive. If the peer may still write to the
+    /// memory, haul leaks the memory; that happens once, because the channel has ended.
     fn let_go(&self, building: Buffer) {
         if self.can_peer_write {
             std::mem::forget(building);
         }
     }
 
-    /// Gives up the message whose target this was.
+    /// Gives up the message for which this was the target.
     fn abandon(&mut self, target: &[u8]) {
         self.can_peer_write = !self.inbox.revoke_target(target);
     }

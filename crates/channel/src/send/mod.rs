@@ -1,4 +1,4 @@
-//! The half of a channel that messages go into.
+//! The sending half of a channel.
 //!
 //! From the bottom up:
 //!

@@ -13,8 +13,8 @@ use haul_peer::life::Life;
 use haul_peer::region::Fetch;
 
 /// Number of slots that are prefetched ahead of the next message, for short messages. Messages of
-/// 64 B go at 0.83 GB/s on Emerald Rapids, and at 0.59 if only one slot is prefetched. Additional
-/// pauses between the polls of the other end gain nothing.
+/// 64 B move at 0.83 GB/s on Emerald Rapids, and at 0.59 if only one slot is prefetched.
+/// Additional pauses between two polls of the other end do not help.
 const FETCH_AHEAD: u64 = 4;
 /// Up to this length, header included, a message is short: a core can fetch the lines of that many
 /// slots at once.
@@ -47,7 +47,7 @@ impl Outbox {
     /// Begins a call, see [`Lane::enter`].
     ///
     /// # Errors
-    /// Those of [`Lane::enter`].
+    /// The errors of [`Lane::enter`].
     #[inline]
     pub(crate) fn enter(&mut self) -> Result<(), Error> {
         let next = self.next.index();
@@ -64,12 +64,12 @@ impl Outbox {
         &mut self.states.ring.sleep_history
     }
 
-    /// Prefetches the next free slots, for messages of the same length as the last one. A later
-    /// write would wait for the lines from the receiver's cache; a prefetch does not wait. For
-    /// short messages it prefetches several slots, because a line's transfer takes longer than such
-    /// a message.
+    /// Prefetches the next free slots, for messages of the same length as the last message. A
+    /// later write would wait for the lines from the receiver's cache; a prefetch does not wait.
+    /// For short messages it prefetches several slots, because a line's transfer takes longer
+    /// than such a message.
     pub(crate) fn fetch_slots(&mut self, length: usize) {
-        // A false count of the receiver is reported when the slot is needed.
+        // An impossible count from the receiver is reported later, when the slot is needed.
         if !matches!(self.has_slot(), Ok(true)) {
             return;
         }
@@ -92,7 +92,7 @@ impl Outbox {
         }
         let reported = self.lane.load_timed(layout::CONSUMED, consumed);
         if !(consumed..=next).contains(&reported) {
-            return Err(Error::protocol("count of messages taken", reported, next));
+            return Err(Error::protocol("count of consumed messages", reported, next));
         }
         self.consumed = Message::after(reported);
         Ok(next - reported < SLOTS)

@@ -32,7 +32,7 @@ pub struct Explanation {
     pub is_trusted: bool,
     /// Whether a table that was measured on this machine is in use.
     pub is_measured: bool,
-    /// Each mechanism, and why it cannot carry this message, if it cannot.
+    /// Each mechanism, with the reason why it cannot carry this message, if there is one.
     pub obstacles: Vec<(Mechanism, Option<&'static str>)>,
 }
 
@@ -67,7 +67,7 @@ impl Sender {
     /// Sends several slices as one message, see [`send`](Self::send).
     ///
     /// # Errors
-    /// Those of [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn send_vectored(&mut self, parts: &[IoSlice<'_>]) -> Result<Account, Error> {
         self.start(Source::many(parts), None)?.finish()
     }
@@ -76,7 +76,8 @@ impl Sender {
     /// thread forked keeps the memory until its exec, waits for that exec, at most 0.1 s.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send), and [`Error::System`] if the memory cannot be handed over.
+    /// The errors of [`send`](Self::send), and [`Error::System`] if the memory cannot be handed
+    /// over.
     pub fn send_built(&mut self, building: Building) -> Result<Account, Error> {
         self.start(Source::one(&[]), Some(building))?.finish()
     }
@@ -84,7 +85,7 @@ impl Sender {
     /// Begins to send a message, without waiting.
     ///
     /// # Errors
-    /// Those of [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn start_send<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Sending<'a>, Error> {
         self.start(Source::one(bytes), None)
     }
@@ -128,7 +129,7 @@ impl Sender {
     }
 
     /// The mechanism that a message of `length` bytes in one slice would use now, and the reason.
-    /// The load and the receiver's memory, on which that depends, may change before the next
+    /// The choice depends on the load and the receiver's memory, which may change before the next
     /// message.
     ///
     /// # Errors

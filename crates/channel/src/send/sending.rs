@@ -18,11 +18,11 @@ use crate::shared::names::Mechanism;
 use crate::shared::source::Source;
 use crate::shared::transfer::{self, Step, Transfer};
 
-/// A message in transit. Its bytes stay borrowed until it is complete.
+/// A message in transit. The bytes of the message stay borrowed until it is complete.
 ///
-/// If it is dropped before it is complete, the message is given up: the receiver gets an error, and
-/// the channel has ended. (If it is forgotten, with [`std::mem::forget`], and the bytes are
-/// changed, the receiver may get changed bytes.)
+/// If a `Sending` is dropped before its message is complete, the message is given up: the
+/// receiver gets an error, and the channel has ended. (If a `Sending` is forgotten, with
+/// [`std::mem::forget`], and the bytes are changed, the receiver may get changed bytes.)
 #[derive(Debug)]
 pub struct Sending<'a> {
     outbox: &'a mut Outbox,
@@ -41,7 +41,7 @@ pub struct Sending<'a> {
 enum State {
     /// Waits for a free slot; the message is not published.
     Slot,
-    /// The sender's part of the mechanism moves it.
+    /// The sender's part of the mechanism moves the message.
     Moving,
     /// The receiver moves the remainder and will answer.
     Answer,
@@ -69,7 +69,7 @@ impl<'a> Sending<'a> {
     /// polled for reading before the next call.
     ///
     /// # Errors
-    /// Those of [`send`](crate::Sender::send). The caller must check the deadline.
+    /// The errors of [`send`](crate::Sender::send). The caller must check the deadline.
     pub fn advance(&mut self) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::advance(self);
@@ -83,11 +83,11 @@ impl<'a> Sending<'a> {
     }
 
     /// Waits until the message is complete, for `time` at most. Returns whether it is complete.
-    /// If not, the transfer continues with a later call of `wait`, [`advance`](Self::advance) or
-    /// [`finish`](Self::finish).
+    /// If the message is not complete, the transfer continues with a later call of `wait`,
+    /// [`advance`](Self::advance) or [`finish`](Self::finish).
     ///
     /// # Errors
-    /// Those of [`send`](crate::Sender::send). The caller must check the deadline.
+    /// The errors of [`send`](crate::Sender::send). The caller must check the deadline.
     pub fn wait(&mut self, time: Duration) -> Result<bool, Error> {
         self.check_own()?;
         let result = transfer::drive_for(self, time);
@@ -97,7 +97,7 @@ impl<'a> Sending<'a> {
     /// Waits until the message is complete.
     ///
     /// # Errors
-    /// Those of [`send`](crate::Sender::send).
+    /// The errors of [`send`](crate::Sender::send).
     pub fn finish(mut self) -> Result<Account, Error> {
         self.check_own()?;
         let result = transfer::drive(&mut self);
@@ -169,7 +169,7 @@ impl<'a> Sending<'a> {
         Ok(Step::Moved)
     }
 
-    /// Uses the ring instead, before the message is published.
+    /// Uses the ring instead of the chosen mechanism, before the message is published.
     fn fall_back(&mut self) {
         self.note_fallback();
         self.account.copied_bytes = 0;
@@ -226,7 +226,7 @@ impl<'a> Sending<'a> {
         let lane = &self.outbox.lane;
         let reported = lane.load(layout::CONSUMED);
         if !(self.outbox.consumed.index()..=count).contains(&reported) {
-            return Err(Error::protocol("count of messages taken", reported, count));
+            return Err(Error::protocol("count of consumed messages", reported, count));
         }
         if reported == count {
             self.by.release(&mut self.outbox.states, true);
@@ -238,7 +238,7 @@ impl<'a> Sending<'a> {
         }
         let offset = lane.load(layout::REFUSED_AT);
         if offset >= self.length {
-            return Err(Error::protocol("count of bytes taken", offset, self.length - 1));
+            return Err(Error::protocol("count of received bytes", offset, self.length - 1));
         }
         self.by.release(&mut self.outbox.states, false);
         // The checksum must also include the bytes that the receiver already has.
@@ -254,13 +254,13 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// The receiver's words before it begins with a message.
+/// The values of the receiver's words before it begins with a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
-    /// The cells of earlier messages, which the receiver may still be emptying.
+    /// The number of cells of earlier messages, which the receiver may still be emptying.
     chunks: u64,
-    /// The words of mechanisms whose messages are answered before the next one begins. So these
-    /// words do not change until then.
+    /// The words of those mechanisms that answer a message before the next message begins. So
+    /// these words do not change before the receiver begins with this message.
     words: [u64; 2],
 }
 
@@ -282,9 +282,9 @@ impl Transfer for Sending<'_> {
     type Output = ();
 
     fn step(&mut self) -> Result<Step<()>, Error> {
-        // The state is read before the step, like in `closing`. Then the step sees every word
-        // that the receiver published before it closed. A message without a slot need not read
-        // the receiver's words.
+        // This end reads the state before the step, as in `closing`. Then the step sees every
+        // word that the receiver published before it closed. For a message without a slot, this
+        // end need not read the receiver's words.
         let was_closed = self.state != State::Slot && self.outbox.is_closed();
         let step = match self.state {
             State::Complete => return Ok(Step::Done(())),

@@ -4,28 +4,29 @@ use std::time::Duration;
 
 use super::names::Mechanism;
 
-/// The cost of a transfer at one end. The transfer's cost is the sum of both ends.
+/// The cost of a transfer at one end. The cost of the whole transfer is the sum of both ends'
+/// accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// The mechanism that moved the bytes. If the first mechanism was given up, this is the last
-    /// one.
+    /// The mechanism that moved the bytes. If the first mechanism was given up, the mechanism
+    /// that replaced it.
     pub mechanism: Mechanism,
     /// The mechanism that the transfer began with, if it was given up.
     pub fell_back_from: Option<Mechanism>,
     /// The message's size in bytes.
     pub size_bytes: u64,
     /// Bytes that this end copied, by the processor or by the kernel on its behalf. A mechanism's
-    /// copies per byte are the sum of both ends divided by the size.
+    /// copies per byte are the sum of this value at both ends, divided by the size.
     pub copied_bytes: u64,
     /// Whether the receiver compared the bytes that it keeps with a checksum.
     pub is_checked: bool,
     /// Processor time of the calling thread, user and system. `None` for a message under 128 KiB:
-    /// the system calls to read it would take a tenth of the transfer or more.
+    /// the system calls to measure the time would take a tenth of the transfer or more.
     pub cpu: Option<Duration>,
     /// Page faults of the calling thread, minor and major. `None` in the same cases as for `cpu`.
     pub faults: Option<u64>,
-    /// System calls of the transfer, except those for this account and the one that checks before a
-    /// message whether the peer lives.
+    /// Number of the transfer's system calls, without those for this account, and without the
+    /// check before a message whether the peer lives.
     pub system_calls: u64,
     /// Memory beyond source and target that this end used for the transfer, at its peak. The sender
     /// counts the part that both ends share.
@@ -33,12 +34,12 @@ pub struct Account {
 }
 
 /// From this size on, a transfer takes much longer than the four system calls that measure it. In
-/// a guest these take 1.2 us at either end; a transfer of 64 KiB takes 10 us.
+/// a guest these calls take 1.2 us at either end; a transfer of 64 KiB takes 10 us.
 const METERED_BYTES_MIN: u64 = 128 << 10;
 
 impl Account {
     /// Whether much of the target had no pages before: there were faults for at least an eighth of
-    /// its pages. If both ends copy, this one handles half of the faults.
+    /// its pages. If both ends copy, this end handles half of the faults.
     pub(crate) fn received_into_new(&self) -> bool {
         let pages = self.size_bytes / PAGE_BYTES;
         self.faults.is_some_and(|faults| faults > 0 && faults >= pages / 8)
@@ -66,7 +67,8 @@ impl Meter {
         Self { cpu: time_of_thread(), faults: faults_of_thread() }
     }
 
-    /// Writes the time and faults since the beginning. Must be called by the thread that began.
+    /// Writes the time and faults since the beginning. Must be called by the thread that began
+    /// the measurement.
     pub(crate) fn write_to(&self, account: &mut Account) {
         let now = Self::start();
         account.cpu = Some(now.cpu.saturating_sub(self.cpu));

@@ -1,11 +1,11 @@
-//! The processors that an end may run on. Each end publishes its own, so that both know whether
-//! they share one processor. If both threads are pinned, as in data planes, neither can determine
-//! this alone.
+//! The processors that an end may run on. Each end publishes its processors, so that both ends
+//! know whether they share one processor. If both threads are pinned, as in data planes, neither
+//! end can determine this alone.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// The processors that an end's thread may run on, as published. A peer's value is a hint: the
-/// worst that a false one causes is a slower transfer.
+/// The processors that an end's thread may run on, as published. A peer's value is a hint: a
+/// false value can only make the transfer slower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Affinity(u64);
 
@@ -14,7 +14,7 @@ impl Affinity {
     const UNKNOWN: u64 = 0;
     /// Several processors.
     const SEVERAL: u64 = 1;
-    /// A single processor, published as its number plus this.
+    /// A single processor, published as its number plus this value.
     const ONE: u64 = 2;
 
     /// The affinity of the calling thread. Costs one system call.
@@ -32,12 +32,12 @@ impl Affinity {
         self.0
     }
 
-    /// The affinity of a word that a peer may have written.
+    /// Decodes a word that a peer may have written.
     pub(crate) fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// Whether it is a single processor.
+    /// Whether the affinity is a single processor.
     pub(crate) fn is_one(self) -> bool {
         self.0 >= Self::ONE
     }
@@ -144,7 +144,8 @@ mod tests {
         }
         let mut channel = meet().unwrap();
         pin_to(cpu);
-        // The first call publishes for the other end, the second reads what that end published.
+        // The first call publishes this end's affinity, the second reads the affinity that the
+        // other end published.
         for _ in 0..2 {
             thread::sleep(Duration::from_millis(11));
             channel.sender.outbox.lane.refresh_affinity();

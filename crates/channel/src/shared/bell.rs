@@ -1,6 +1,6 @@
 //! The protocol that wakes a sleeping end. The publisher writes its word, then checks whether the
 //! other end sleeps. The sleeper announces that it sleeps, then polls the word once more. At
-//! least one of the two sees the other's write.
+//! least one of the two ends sees the other end's write.
 //!
 //! ```text
 //! publisher:  word = value;     fence;  how?  -> wake

@@ -19,8 +19,8 @@ pub(crate) fn publish<F: Flags>(state: &F, what: u32) {
     F::fence();
 }
 
-/// The other end's state, then the result of `find`, which sees every word that the other end
-/// published before it closed.
+/// Returns the other end's state, and then the result of `find`, which sees every word that the
+/// other end published before it closed.
 pub(crate) fn poll<F: Flags, T>(state: &F, find: impl FnOnce() -> T) -> (u32, T) {
     // SYNC: closed.
     let state = state.get();

@@ -8,9 +8,9 @@
 //!
 //! The word is shared, so each end trusts only its own operations. The sender writes only pieces
 //! of its own message, whatever the word says. The receiver counts its own pieces in private
-//! memory. The message is complete when these pieces and those that the sender reports as
-//! *finished* meet. Then every piece before that point was written, and every piece from there to
-//! the end was read.
+//! memory. The message is complete when the receiver's pieces meet the pieces that the sender
+//! reports as *finished*. Then every piece before that point was written, and every piece from
+//! there to the end was read.
 
 use super::words::Word;
 
@@ -68,7 +68,7 @@ pub(crate) fn claim_front(word: &impl Word, message: u64, count: u64) -> Claim {
     }
 }
 
-/// The receiver, which has claimed `own` pieces so far, claims the next one from the back.
+/// The receiver, which has claimed `own` pieces so far, claims the next piece from the back.
 pub(crate) fn claim_back(word: &impl Word, message: u64, count: u64, own: u64) -> Claim {
     let mut seen = word.get();
     loop {

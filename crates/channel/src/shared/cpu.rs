@@ -1,12 +1,12 @@
-//! The processor that an end ran on when it last waited. Each end publishes its own. Two ends on
-//! one processor alternate, and an end that polls keeps the other one from running.
+//! The processor that an end ran on when it last waited. Each end publishes its processor. Two
+//! ends on one processor alternate, and an end that polls keeps the other end from running.
 //!
-//! The number of running threads does not show that. With one of two processors busy, the ends
-//! may share the free one, or each end may use one of the two. The kernel migrates them between
-//! these cases within milliseconds, without notice.
+//! The number of running threads does not show whether the ends share a processor. With one of
+//! two processors busy, the ends may share the free processor, or each end may use one of the
+//! two. The kernel migrates the ends between these cases within milliseconds, without notice.
 
-/// The processor that an end's thread runs on, as published. A peer's value is a hint: the worst
-/// that a false one causes is a slower transfer.
+/// The processor that an end's thread runs on, as published. A peer's value is a hint: a false
+/// value can only make the transfer slower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cpu(u64);
 
@@ -26,12 +26,12 @@ impl Cpu {
         self.0
     }
 
-    /// The processor of a word that a peer may have written.
+    /// Decodes a word that a peer may have written.
     pub(crate) fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// Whether both ran on the same processor.
+    /// Whether both ends ran on the same processor.
     pub(crate) fn is_the_one_of(self, other: Self) -> bool {
         self.0 != Self::UNKNOWN && self == other
     }

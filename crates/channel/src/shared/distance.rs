@@ -1,25 +1,25 @@
-//! The distance of the other end's cache: the time in which a line arrives from there.
+//! The distance of the other end's cache: the time that a line needs to arrive from there.
 //!
 //! Between two processors that share their last cache, a line's transfer is faster than memory;
-//! between two that do not, it is slower. On Zen 4, a round trip of a word takes 140 or 560 ns,
-//! and memory takes 110. Which case applies changes when threads migrate, and a guest does not
-//! notice that. So the time is measured when a line comes from the other end anyway: when this
-//! end reads a word that the other end has changed.
+//! between other processors, it is slower. On Zen 4, a round trip of a word takes 140 ns in the
+//! first case and 560 ns in the second, and memory takes 110 ns. The case changes when threads
+//! migrate, and a guest does not notice that. So the time is measured when a line comes from the
+//! other end anyway: when this end reads a word that the other end has changed.
 
 use std::time::{Duration, Instant};
 
-/// From this time on, bytes reach the other end sooner through memory. It is the latency of
-/// memory. The times measured here, including the clock's own 30 ns, are 30 to 90 ns if the cache
-/// is shared, and 150 or more otherwise.
+/// If a line takes this long or longer, bytes reach the other end sooner through memory. This
+/// value is the latency of memory. The times measured here, including the clock's own 30 ns, are
+/// 30 to 90 ns if the cache is shared, and 150 or more otherwise.
 const FAR: Duration = Duration::from_nanos(110);
-/// No line takes longer than this. A read that does was interrupted.
+/// No line takes longer than this to arrive. A read that takes longer was interrupted.
 const LONGEST: Duration = Duration::from_nanos(300);
-/// Each read has the weight of an eighth, so that a single interrupted one does not decide.
+/// Each read has the weight of an eighth, so that a single interrupted read does not decide.
 const WEIGHT: u32 = 8;
-/// One of this many reads is timed, because an end that waits reads many times.
+/// Only one of this many reads is timed, because an end that waits reads many times.
 const READS: u32 = 4;
 
-/// The average of the measured times. The cache counts as near until a time was measured.
+/// The average of the measured times. The cache counts as near until a time is measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Distance {
     average: Duration,
@@ -27,7 +27,7 @@ pub(crate) struct Distance {
 }
 
 impl Distance {
-    /// Reads a word by `read`, and records the time if the word differs from `known`.
+    /// Reads a word with `read`, and records the time if the word differs from `known`.
     pub(crate) fn timed(&mut self, known: u64, read: impl FnOnce() -> u64) -> u64 {
         self.reads = self.reads.wrapping_add(1);
         if !self.reads.is_multiple_of(READS) {

@@ -24,7 +24,7 @@ pub enum Error {
         /// The system's reason.
         reason: io::Error,
     },
-    /// The system refused something else.
+    /// The system refused another request.
     System {
         /// The attempt.
         attempt: &'static str,
@@ -46,9 +46,9 @@ pub enum Error {
     OtherUser {
         /// The attempt: `connect`, `accept`.
         attempt: &'static str,
-        /// Its process; `None` if this PID namespace cannot see it.
+        /// The process at the other end; `None` if this PID namespace cannot see it.
         process: Option<i32>,
-        /// Its user.
+        /// The user of that process.
         user: u32,
         /// Whether that number stands for all users that have no number in this user namespace.
         is_unknown: bool,
@@ -76,7 +76,7 @@ pub enum Error {
     Unclosed {
         /// Descriptors that are not closed yet.
         held: usize,
-        /// The number from which on no new channel begins.
+        /// If this number of descriptors is not closed yet, no new channel begins.
         limit: usize,
     },
     /// The peer died, or closed its end, before the transfer was complete.
@@ -121,7 +121,7 @@ pub enum Error {
     Unavailable {
         /// The mechanism.
         mechanism: Mechanism,
-        /// Why it is not available.
+        /// Why the mechanism is not available.
         reason: &'static str,
     },
     /// The bytes that arrived differ from those that were sent, see [`Settings::integrity`].
@@ -144,7 +144,7 @@ pub enum Error {
     },
     /// A fork copied this end, and another process uses it.
     TakenOver {
-        /// The process that uses it.
+        /// The process that uses this end.
         by: &'static str,
     },
     /// A transfer failed earlier, so the shared state is no longer reliable.

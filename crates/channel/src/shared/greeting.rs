@@ -18,9 +18,9 @@ pub(crate) struct Greeting {
     pub(crate) chunk_bytes: u32,
     /// Whether the sender of the packet trusts its peer.
     pub(crate) trusts: bool,
-    /// Whether the sender of the packet has read the number at `probe` in the other's memory.
+    /// Whether the sender of the packet has read the number at `probe` in the other end's memory.
     pub(crate) can_pull: bool,
-    /// A random number of the sender, which the other end must send back.
+    /// A random number that the sender chose, which the other end must send back.
     pub(crate) nonce: u64,
     /// The other end's number.
     pub(crate) echo: u64,

@@ -2,12 +2,13 @@
 //!
 //! 1. the connecting end sends a greeting;
 //! 2. the accepting end sends a greeting and hands over the shared memory;
-//! 3. the connecting end sends back the other's number as a proof, and whether it could read the
-//!    other's memory;
+//! 3. the connecting end sends back the accepting end's number as a proof, and whether it could
+//!    read the accepting end's memory;
 //! 4. the accepting end does the same.
 //!
-//! Each end begins to watch the other's process before it asks for the proof. So a process that
-//! sends the proof was alive when the watch began, and its process ID cannot have been reused.
+//! Each end begins to watch the other end's process before it asks for the proof. So a process
+//! that sends the proof was alive when the watch began, and its process ID cannot have been
+//! reused.
 
 use std::time::Instant;
 
@@ -92,7 +93,7 @@ impl<'a> Party<'a> {
             return Err(Error::Handshake {
                 what: "proof",
                 found: "not of the process that began".into(),
-                expected: "the number that it was given".into(),
+                expected: "the number that this end sent".into(),
             });
         }
         Ok(greeting)

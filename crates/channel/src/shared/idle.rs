@@ -1,6 +1,6 @@
 //! Whether there is a processor for each end: an estimate from the number of threads that the
-//! kernel reports as running. The choice of a mechanism uses it. How an end waits depends on the
-//! processors of the two ends instead, see `cpu`.
+//! kernel reports as running. The choice of a mechanism uses this estimate. How an end waits
+//! depends on the processors of the two ends instead, see `cpu`.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,17 +13,17 @@ use super::affinity::Affinity;
 const SAMPLE_MICROSECONDS: u64 = 10_000;
 /// Each sample has a weight of one quarter, so that one moment does not decide.
 const WEIGHT: u64 = 4;
-/// Threads are counted in thousandths.
+/// The number of threads is counted in thousandths.
 const THREAD: u64 = 1000;
 
 /// The time of the last sample, in microseconds since the first one, and the average so far.
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 
-/// Whether both ends share one processor wherever they run: the machine has only one, or the
-/// quota of their control group is at most one. `affinity` holds the processors of the two ends.
-/// If the thread that asks first is pinned, a quota is not noticed, and the ends poll on their
-/// processors.
+/// Whether both ends share one processor wherever they run: the machine has only one processor,
+/// or the quota of their control group is at most one. `affinity` holds the processors of the two
+/// ends. If the thread that asks first is pinned, a quota is not noticed, and the ends poll on
+/// their processors.
 pub(crate) fn is_single() -> bool {
     static IS_SINGLE: OnceLock<bool> = OnceLock::new();
     *IS_SINGLE.get_or_init(|| {
@@ -73,8 +73,8 @@ fn has_room(running: u64, processors: usize) -> bool {
     running <= processors as u64 * THREAD + THREAD / 2
 }
 
-/// Processors of the machine. The kernel does not report how many threads run on the processors of
-/// this process alone.
+/// The number of processors of the machine. The kernel does not report how many threads run on
+/// the processors of this process alone.
 fn processors_of_all() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {

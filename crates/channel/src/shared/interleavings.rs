@@ -144,8 +144,8 @@ impl Sleeper {
         }
     }
 
-    /// Waits like `drive`: announces, polls once more, sleeps. It has no time limit, unlike a
-    /// real sleep, so that loom reports a lost wake-up as a deadlock.
+    /// Waits like `drive`: announces, polls once more, sleeps. Unlike a real sleep, this sleep
+    /// has no time limit, so that loom reports a lost wake-up as a deadlock.
     fn sleep_until(&self, mut is_there: impl FnMut() -> bool) {
         loop {
             let seen = bell::announce(&self.bell, &self.how, ASLEEP);
@@ -223,9 +223,9 @@ fn chunks_arrive_whole_and_in_order() {
     });
 }
 
-/// If an end sees the other end closed and no word published, no word was published before the
-/// close. This holds for the receiver that polls for a message and for the sender that polls for
-/// an answer.
+/// If an end sees that the other end is closed and finds no published word, the other end
+/// published no word before it closed. This holds for the receiver that polls for a message and
+/// for the sender that polls for an answer.
 #[test]
 fn poll_finds_word_published_before_close() {
     model(|| {

@@ -29,11 +29,11 @@ use haul_peer::socket;
 /// The offsets of the words in which an end publishes its state.
 #[derive(Clone, Copy, Debug)]
 struct Words {
-    /// The bell that it sleeps on.
+    /// The bell on which the end sleeps.
     bell: usize,
-    /// The processors that it may run on.
+    /// The processors on which the end may run.
     affinity: usize,
-    /// The processor that it runs on.
+    /// The processor on which the end runs.
     cpu: usize,
 }
 
@@ -52,14 +52,15 @@ pub(crate) struct Lane {
     /// 0: from the connecting end; 1: to the connecting end.
     index: usize,
     half: Half,
-    /// The number of forks noticed at the last call, and whether there was one since the handshake.
+    /// The number of forks noticed at the last call, and whether a fork happened since the
+    /// handshake.
     forks: u64,
     has_copies: bool,
     /// Shared with the copies of this half in other processes.
     life: Option<Life>,
     /// The time of the last check whether the peer lives, in ticks.
     checked: u64,
-    /// The words of this end and of the other one.
+    /// The words of this end and of the other end.
     own: Words,
     other: Words,
     /// The affinity that this end last published, and the time of its publication, see `idle`.
@@ -129,8 +130,8 @@ impl Lane {
             return;
         }
         self.refreshed = now;
-        // The program may have set its own handler for SIGBUS since the last call. A refusal is
-        // tried again later.
+        // The program may have set its own handler for SIGBUS since the last call. If the kernel
+        // refuses, a later call tries again.
         let _ = guard::install();
         self.system_calls += 3;
         let affinity = Affinity::of_this_thread();
@@ -160,7 +161,8 @@ impl Lane {
 
     fn publish_cpu(&self, cpu: Cpu) {
         let own = self.word(self.own.cpu);
-        // Written only when it changes, because the other end reads this line at each step.
+        // Written only when the value changes, because the other end reads this line at each
+        // step.
         if own.load(Relaxed) != cpu.word() {
             own.store(cpu.word(), Relaxed);
             if !self.link.is_split.load(Relaxed) {
@@ -170,7 +172,7 @@ impl Lane {
         }
     }
 
-    /// Whether this end, which waits, should yield to the other end. It has already yielded
+    /// Whether this end, which waits, should yield to the other end. This end has already yielded
     /// `before` times in this wait.
     pub(crate) fn may_give_way(&mut self, before: u32) -> bool {
         self.update_same_cpu() && self.turns.may(Instant::now(), before == 0)
@@ -248,7 +250,7 @@ impl Lane {
         }
     }
 
-    /// Reads the header in a message's slot, and each of its words once.
+    /// Reads the header in a message's slot: each word once.
     pub(crate) fn header(&self, message: Message) -> Header {
         let words = self.link.region.line(self.slot(message));
         Header::from_words(words.each_ref().map(|word| word.load(Relaxed)))
@@ -295,7 +297,7 @@ impl Lane {
         layout::slot_start(self.index, message.index())
     }
 
-    /// The offset of a cell of the ring, counted over the life of the channel.
+    /// The offset of a ring cell, which is counted over the life of the channel.
     pub(crate) fn cell(&self, cell: u64) -> usize {
         let index = (cell % self.cells()) as usize;
         self.chunks() + index * layout::CELL_BYTES
@@ -369,8 +371,8 @@ impl Lane {
     }
 
     /// Begins a call to this half. The first call after a fork takes the half over from the
-    /// process that used it, if `is_current` returns that the half has not been used since.
-    /// Returns whether this call took the half over.
+    /// process that used it, if `is_current` returns true, that is, if the half was not used
+    /// since. Returns whether this call took the half over.
     ///
     /// # Errors
     /// [`Error::TakenOver`], [`Error::System`], [`Error::Broken`].
@@ -475,8 +477,9 @@ impl Lane {
         self.link.peer(self.half, self.load(word))
     }
 
-    /// Whether memory may be handed over to the peer unsealed, and the peer can check that no
-    /// other process reaches it. For a file of another user, only the superuser can check that.
+    /// Whether memory may be handed over to the peer unsealed: both ends trust each other, and
+    /// the peer can check that no other process reaches the memory. For a file of another user,
+    /// only the superuser can check that.
     pub(crate) fn may_give_memory(&self) -> bool {
         let (own, peer) = (rustix::process::geteuid().as_raw(), self.peer().identity.user);
         self.link.is_trusted && (peer == own || peer == 0)

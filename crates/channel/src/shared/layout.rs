@@ -9,17 +9,17 @@ pub(crate) const HEADER_BYTES: usize = 64;
 /// (7.9 and 2500), 16 KiB 12.0 and 2900 (9.4 and 4000). But slots of 16 KiB and the whole ring
 /// together are more than 2 MiB.
 pub(crate) const INLINE_BYTES_MAX: usize = 8192;
-/// The stride of the slots: a header, and the bytes of an inline message or a table. It is not a
-/// multiple of a page, so that slots do not share the same sets of a cache.
+/// The stride of the slots: a header, and the bytes of an inline message or a table. The stride
+/// is not a multiple of a page, so that slots do not share the same sets of a cache.
 const SLOT_BYTES: usize = (HEADER_BYTES + INLINE_BYTES_MAX).next_multiple_of(LINE_BYTES);
 
-/// Number of ring chunks that messages of less than `pace::CHUNKS_ALL_BYTES_MIN` go through.
+/// Number of ring chunks for a message of less than `pace::CHUNKS_ALL_BYTES_MIN`.
 pub(crate) const CHUNKS: u64 = 4;
 /// Number of ring chunks per direction: 1.75 MiB at most, so that no message uses 2 MiB.
 pub(crate) const CHUNKS_ALL: u64 = 7;
 /// Largest chunk. Four chunks are 1 MiB; servers of 2021 to 2025 have an L2 of 1 to 2 MiB.
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 << 10;
-/// Smallest chunk: the piece of a small message is no larger.
+/// Smallest chunk: a small message's piece is not larger.
 pub(crate) const CHUNK_BYTES_MIN: usize = 16 << 10;
 /// The unit in which the ring is counted: a page, the smallest size whose copy bypasses the
 /// caches.
@@ -31,16 +31,17 @@ const LINE_BYTES: usize = 128;
 pub(crate) const PUBLISHED: usize = 0;
 /// u64, receiver: messages consumed.
 pub(crate) const CONSUMED: usize = LINE_BYTES;
-/// u64, sender: cells of the ring filled.
+/// u64, sender: number of ring cells that it has filled.
 pub(crate) const FILLED: usize = 2 * LINE_BYTES;
-/// u64, receiver: cells of the ring emptied.
+/// u64, receiver: number of ring cells that it has emptied.
 pub(crate) const DRAINED: usize = 3 * LINE_BYTES;
-/// u64, receiver: the message of which it cannot receive more by the message's mechanism, counted
-/// from 1.
+/// u64, receiver: the message that it cannot receive completely by the message's mechanism,
+/// counted from 1.
 pub(crate) const REFUSED: usize = 4 * LINE_BYTES;
-/// u64, receiver: the number of bytes that it has received of that message.
+/// u64, receiver: the number of bytes that it has received of the message in [`REFUSED`].
 pub(crate) const REFUSED_AT: usize = REFUSED + 8;
-/// u64, receiver: bytes of the current message that it has pulled; shows that it makes progress.
+/// u64, receiver: number of bytes of the current message that it has pulled, which shows its
+/// progress.
 pub(crate) const PULLED: usize = REFUSED + 16;
 /// u64, receiver: whether it put its last large message into new memory, 1 or 0.
 pub(crate) const INTO_NEW_MEMORY: usize = REFUSED + 24;
@@ -56,13 +57,13 @@ pub(crate) const SENDER_AFFINITY: usize = SENDER_STATE + 8;
 pub(crate) const SENDER_USER: usize = SENDER_STATE + 16;
 /// u64, sender: the processor that it runs on, see `cpu`.
 pub(crate) const SENDER_CPU: usize = SENDER_STATE + 24;
-/// u32, receiver: likewise.
+/// u32, receiver: the state of its end, see [`OPEN`].
 pub(crate) const RECEIVER_STATE: usize = 8 * LINE_BYTES;
-/// u64, receiver: likewise.
+/// u64, receiver: the processors that it may run on, see `affinity`.
 pub(crate) const RECEIVER_AFFINITY: usize = RECEIVER_STATE + 8;
 /// u64, receiver: the process that uses its end.
 pub(crate) const RECEIVER_USER: usize = RECEIVER_STATE + 16;
-/// u64, receiver: likewise.
+/// u64, receiver: the processor that it runs on, see `cpu`.
 pub(crate) const RECEIVER_CPU: usize = RECEIVER_STATE + 24;
 
 /// u64, receiver: the message whose target the sender may write to, counted from 1.
@@ -81,7 +82,7 @@ pub(crate) const PUSHED: usize = 11 * LINE_BYTES;
 /// u64, sender: the message that it has abandoned, counted from 1.
 pub(crate) const ABANDONED: usize = PUSHED + 8;
 /// u64, sender: the last message that it has copied into its lease, counted from 1. The sender may
-/// have begun the next one when the receiver reads this.
+/// have begun the next message when the receiver reads this word.
 pub(crate) const LEASE_FILLED: usize = PUSHED + 16;
 
 /// The end is in use.

@@ -1,5 +1,5 @@
 //! The socket of a channel, the descriptors that arrived through it, and the shared memory. Both
-//! halves use them.
+//! halves of an end use the socket, the descriptors and the memory.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,7 +32,8 @@ pub(crate) enum Kind {
     Memory = 1,
     /// The receiver's pool with this number.
     Pool = 2,
-    /// The process that uses the peer's sending half from now on. It has this number.
+    /// The process that uses the peer's sending half from now on. The number of the packet stands
+    /// for that process.
     Sender = 4,
     /// The process that uses the peer's receiving half from now on.
     Receiver = 5,
@@ -71,7 +72,8 @@ pub(crate) struct Link {
     pub(crate) is_broken: AtomicBool,
     /// Whether each half of the channel has its own thread.
     pub(crate) is_split: AtomicBool,
-    /// Descriptors that arrived and were not used yet, or the reason why one could not be kept.
+    /// Descriptors that arrived and were not used yet, or the reason why a descriptor could not
+    /// be kept.
     arrivals: Mutex<VecDeque<Arrival>>,
     /// The number of halves of this end that are closed in all processes.
     ended: AtomicU8,
@@ -148,7 +150,7 @@ impl Link {
         self.is_broken.store(true, Relaxed);
     }
 
-    /// Hands over a descriptor, ahead of the word that names it.
+    /// Hands over a descriptor, before the word that names it is published.
     pub(crate) fn send_file(
         &self,
         kind: Kind,
@@ -181,8 +183,8 @@ impl Link {
         user.is_here() && user.is_last(word)
     }
 
-    /// The process that uses the other end of a half. The word of that end holds this number. If
-    /// no packet named that process, it is unknown, and only the socket shows its death.
+    /// The process that uses the other end of a half. `number` is the value in the word of that
+    /// end. If no packet named that process, it is unknown, and only the socket shows its death.
     pub(crate) fn peer(&self, half: Half, number: u64) -> Arc<Peer> {
         let known = &self.peers[half as usize];
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,10 +220,11 @@ impl Link {
         self.ended.fetch_add(1, Relaxed);
     }
 
-    /// The descriptor of this kind with this number. Those with lower numbers are closed.
+    /// The descriptor of this kind with this number. Closes descriptors of this kind with lower
+    /// numbers.
     ///
     /// # Errors
-    /// Those of [`Received::file`].
+    /// The errors of [`Received::file`].
     pub(crate) fn take_file(
         &self,
         kind: Kind,
@@ -237,9 +240,9 @@ impl Link {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the packets that arrived, at most as many as a correct peer can have sent. Malformed
-    /// packets, and packets beyond the number that can be in transit, are closed and dropped. If
-    /// the peer hands over a descriptor of a foreign kind, the channel is broken.
+    /// Reads the packets that arrived, at most as many as a correct peer can have sent. Drops
+    /// malformed packets, and packets beyond the number that can be in transit, and closes their
+    /// descriptors. If the peer hands over a descriptor of a foreign kind, the channel is broken.
     pub(crate) fn read_socket(&self) {
         for _ in 0..4 * layout::SLOTS {
             if self.is_broken.load(Relaxed) || self.is_next_for_other_process() {
@@ -267,9 +270,9 @@ impl Link {
 
 impl Link {
     /// Whether the next packet has a descriptor for a half that another process uses and will
-    /// read. Without a fork there is no such process. A packet about the peer's users is read by
-    /// either process. If this information is missing, the ring replaces mechanisms that access
-    /// the peer's memory.
+    /// read. Without a fork there is no other process. Either process reads a packet about the
+    /// peer's users. If the information about the users is missing, the ring replaces mechanisms
+    /// that access the peer's memory.
     fn is_next_for_other_process(&self) -> bool {
         if self.forks == fork::forks() {
             return false;
@@ -316,9 +319,9 @@ impl Half {
     }
 }
 
-/// Number of packets that can be in transit in addition to those of messages: a pool, and the
-/// users of either half. Several processes may send such a packet, although only one takes the
-/// half over.
+/// Number of packets that can be in transit in addition to the packets of messages: a pool, and
+/// the users of either half. Several processes may send such a packet, although only one takes
+/// the half over.
 const PACKETS_BESIDE: u64 = 18;
 
 /// The kind and the number in a packet with a descriptor.

@@ -8,8 +8,7 @@ pub(crate) fn second_level_cache_bytes() -> Option<u64> {
     cache_bytes(Path::new("/sys/devices/system/cpu/cpu0/cache"), "2")
 }
 
-/// The size of the cache of this level, read from a folder like those of the processors in
-/// `/sys`.
+/// The size of the cache of this level, read from a folder like a processor's folder in `/sys`.
 fn cache_bytes(folder: &Path, level: &str) -> Option<u64> {
     let size = |index: usize| {
         let read = |name: &str| fs::read_to_string(folder.join(format!("index{index}/{name}")));

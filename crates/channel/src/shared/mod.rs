@@ -23,12 +23,12 @@
 //! - `distance`: how far the other end's cache is;
 //! - `affinity`: the processors that an end may run on;
 //! - `cpu`: the processor that an end ran on last;
-//! - `turns`: whether an end yields its processor to the other one;
+//! - `turns`: whether an end yields its processor to the other end;
 //! - `idle`: whether there is a processor for each end;
 //! - `handshake`: the handshake of the two ends;
 //! - `link`: the socket, the descriptors that arrived through it, and the shared memory;
 //! - `lane`: one direction of a channel, as one end sees it;
-//! - `waiting`: how an end waits for the other one;
+//! - `waiting`: how an end waits for the other end;
 //! - `transfer`: the loop of a transfer, step by step;
 //! - `source`: the bytes of a message to send.
 

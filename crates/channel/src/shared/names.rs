@@ -6,20 +6,22 @@ use std::str::FromStr;
 /// How bytes get from one process to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Only for small messages, inside their slot: two copies.
+    /// A small message is copied inside its slot: two copies.
     #[default]
     Inline,
-    /// Piece by piece through 1 to 1.75 MiB of shared memory: two copies that overlap.
+    /// The message goes piece by piece through 1 to 1.75 MiB of shared memory: two copies that
+    /// overlap.
     Ring,
-    /// The whole message through shared memory: two copies, one after the other.
+    /// The whole message goes through shared memory: two copies, one after the other.
     Staged,
     /// The receiver reads the sender's memory: one copy.
     Pull,
-    /// Built in shared memory, sealed and mapped: no copy.
+    /// The message is built in shared memory, sealed and mapped: no copy.
     Sealed,
-    /// The sender writes the receiver's memory while the receiver reads the sender's: one copy.
+    /// The sender writes to the receiver's memory while the receiver reads the sender's memory:
+    /// one copy.
     Double,
-    /// The sender copies into memory of the receiver that it has mapped: one copy.
+    /// The sender copies into receiver memory that it has mapped: one copy.
     Lease,
 }
 
@@ -35,7 +37,7 @@ impl Mechanism {
         Self::Lease,
     ];
 
-    /// Its name in settings, records and on the command line.
+    /// The mechanism's name in settings, records and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,7 +67,7 @@ impl Mechanism {
         }
     }
 
-    /// Its requirements.
+    /// The mechanism's requirements.
     #[must_use]
     pub fn needs(self) -> &'static str {
         match self {
@@ -78,7 +80,7 @@ impl Mechanism {
         }
     }
 
-    /// Copies of each byte, at both ends together.
+    /// How often each byte is copied, at both ends together.
     #[must_use]
     pub fn copies(self) -> u32 {
         match self {
@@ -88,13 +90,13 @@ impl Mechanism {
         }
     }
 
-    /// Whether it needs permission to access the other process's memory.
+    /// Whether the mechanism needs permission to access the other process's memory.
     #[must_use]
     pub fn reads_the_peer(self) -> bool {
         matches!(self, Self::Pull | Self::Double)
     }
 
-    /// Its number in a header.
+    /// The mechanism's number in a header.
     pub(crate) fn number(self) -> u64 {
         match self {
             Self::Inline => 1,

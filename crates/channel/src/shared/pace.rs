@@ -30,9 +30,9 @@ pub(crate) fn cells_for(length: u64, chunk_bytes: usize, pace: Pace) -> u64 {
     if pace.is_small && length < SMALL_BYTES_MAX { cells.min(SMALL_CELLS) } else { cells }
 }
 
-/// The size in bytes of each piece of a message of `length` bytes, a multiple of a cell. A piece
-/// is small enough that both copies overlap, and large enough that its copy costs more than its
-/// publication.
+/// The size in bytes of each piece, for a message of `length` bytes; a multiple of a cell. A
+/// piece is small enough that both copies overlap, and large enough that its copy costs more than
+/// its publication.
 pub(crate) fn piece_bytes(length: u64, chunk_bytes: usize, pace: Pace) -> usize {
     let even = length.div_ceil(CHUNKS).next_multiple_of(CELL_BYTES as u64);
     let largest = PIECE_BYTES_MAX.min(chunk_bytes);
@@ -40,12 +40,12 @@ pub(crate) fn piece_bytes(length: u64, chunk_bytes: usize, pace: Pace) -> usize 
     usize::try_from(even).unwrap_or(usize::MAX).clamp(smallest.min(largest), largest)
 }
 
-/// How the ends keep up with each other, as the sender observed it when a message began. It
+/// How the ends keep up with each other, as the sender observed it when a message began. The pace
 /// determines how the message uses the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// A small part of the ring is better than all of it (see `window`), and it suffices, because
-    /// the sender has not slept for a while: the receiver keeps up.
+    /// A small part of the ring is better than all of it (see `window`), and the small part
+    /// suffices, because the sender has not slept for a while: the receiver keeps up.
     pub(crate) is_small: bool,
     /// The receiver still empties earlier messages.
     pub(crate) is_behind: bool,

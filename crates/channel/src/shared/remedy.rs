@@ -108,7 +108,7 @@ fn taken_over(by: &str) -> String {
     )
 }
 
-/// How far the attempt had come, and the remedy.
+/// Says how far the attempt had come, and names the remedy.
 fn went(attempt: &str, done: Bytes, size: Bytes) -> String {
     match attempt {
         "connect" => {
@@ -122,7 +122,7 @@ fn went(attempt: &str, done: Bytes, size: Bytes) -> String {
     }
 }
 
-/// A path for messages: quotes show an empty one.
+/// A path as a message shows it: quotes make an empty path visible.
 fn shown(path: &Path) -> String {
     if path.as_os_str().is_empty() { "\"\"".into() } else { path.display().to_string() }
 }

@@ -8,22 +8,23 @@ use super::machine;
 use super::names::Mechanism;
 use haul_peer::users::Users;
 
-/// The settings of one end of a channel. The other end has its own.
+/// The settings of one end of a channel. The other end has its own settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The longest duration of a transfer, counted from the moment at which the peer begins with
-    /// it, and of the handshake.
+    /// The longest duration of the handshake, and of a transfer, counted from the moment when the
+    /// peer begins it.
     pub deadline: Duration,
     /// The longest time that a call waits for the peer to begin: for a message, or for room. `None`
     /// waits as long as the peer lives.
     pub wait: Option<Duration>,
-    /// Users whose processes may be at the other end. Others are refused before any packet is sent.
+    /// Users whose processes may be at the other end. haul refuses processes of other users
+    /// before it sends any packet.
     pub users: Users,
     /// The largest message to send or to receive, in bytes.
     pub size_max: u64,
-    /// Whether this end trusts the peer. If both ends do, haul may use mechanisms that a hostile
-    /// peer could abuse: `pull`, `double`, `lease`. It may also hand over messages that
-    /// were built in place unsealed.
+    /// Whether this end trusts the peer. If both ends trust each other, haul may use mechanisms
+    /// that a hostile peer could abuse: `pull`, `double`, `lease`. haul may also hand over,
+    /// unsealed, messages that were built in place.
     pub trusts_peer: bool,
     /// The part of a message, 0 to 1, that the receiver will probably write to. Without trust,
     /// handing over a message that was built in place is cheap only if this part is small. Above
@@ -39,8 +40,8 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 30 seconds to begin, 30 to end; the calling user and root; 64 GiB; no trust; a receiver that
-    /// does not write; no checksum; haul's choice of the mechanism.
+    /// The defaults: 30 seconds to begin, 30 to end; the calling user and root; 64 GiB; no trust;
+    /// a receiver that does not write; no checksum; haul's choice of the mechanism.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(30),
@@ -56,7 +57,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The length of a chunk of the ring in bytes: a quarter of a core's L2, a power of two.
+    /// The length of a ring chunk in bytes: a quarter of a core's L2, a power of two.
     pub(crate) fn chunk_bytes(&self) -> usize {
         static BYTES: OnceLock<usize> = OnceLock::new();
         *BYTES.get_or_init(|| {

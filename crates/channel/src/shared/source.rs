@@ -81,7 +81,7 @@ impl<'a> Source<'a> {
     }
 
     /// Adds the next bytes to the checksum, which is about 0.1 ms of work, for a mechanism that
-    /// does not read them here.
+    /// does not read these bytes here.
     pub(crate) fn sum_some(&mut self) {
         let left = self.length() - self.summed;
         self.seek(self.summed);
@@ -121,8 +121,8 @@ impl<'a> Source<'a> {
         });
     }
 
-    /// Makes the byte at `offset` the next one, after another mechanism moved those before. No byte
-    /// is added to the checksum twice, and skipped bytes are not added.
+    /// Makes the byte at `offset` the next byte to read, after another mechanism moved the bytes
+    /// before it. No byte is added to the checksum twice, and skipped bytes are not added.
     pub(crate) fn seek(&mut self, offset: u64) {
         if offset < self.offset {
             (self.part, self.within, self.offset) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! A cheap, inexact clock, which shows whether an event was a while ago.
+//! A cheap, inexact clock, which shows whether some time has passed since an event.
 
 /// The processor's time counter, whose rate is constant; nanoseconds if it cannot be read.
 #[inline]

@@ -15,7 +15,8 @@ use haul_peer::deadline::Clock;
 /// The duration of the first sleep, after which the peer and the clock are checked. Each later
 /// sleep is longer.
 const SLEEP_MIN: Duration = Duration::from_millis(5);
-/// How long a call that does not wait moves bytes: about 10 MB. The next call continues.
+/// How long a call that does not wait moves bytes: enough for about 10 MB. The next call
+/// continues.
 const TURN: Duration = Duration::from_millis(1);
 /// The longest sleep, and so the longest delay until the death of a peer is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
@@ -77,7 +78,7 @@ pub(crate) fn drive_for<T: Transfer>(
     drive_until(transfer, Clock::of_a_pause(time))
 }
 
-/// Returns `None` only if the clock's limit is that of a pause.
+/// Returns `None` only if the clock's limit is the limit of a pause.
 fn drive_until<T: Transfer>(
     transfer: &mut T,
     mut clock: Clock,

@@ -1,29 +1,30 @@
-//! Whether an end that shares a processor with the other one yields to it (`sched_yield`).
+//! Whether an end that shares a processor with the other end yields to it (`sched_yield`).
 //!
 //! If a third program also uses that processor, an end that yields may get it back only after a
-//! time slice. So the end measures the time of each yield. After a long yield, it does not yield
-//! again for [`PAUSE`] times as long.
+//! time slice. So the end measures the time of each yield. After a long yield, the end does not
+//! yield again for [`PAUSE`] times as long.
 
 use std::time::{Duration, Instant};
 
-/// After this long without a sleep, an end sleeps in one wait: the kernel searches for an idle
-/// processor when it wakes a thread, but seldom for a thread that is ready to run. So if two ends
-/// were placed on one processor, for example by a pipe between them, and another processor is
-/// free, they get two processors again within this time. If no processor is free, a sleep and a
-/// wake-up cost about 2 us of this time.
+/// After this time without a sleep, an end sleeps once: the kernel searches for an idle processor
+/// when it wakes a thread, but seldom when a thread is ready to run. So if two ends were placed
+/// on one processor, for example by a pipe between them, and another processor is free, they get
+/// two processors again within this time. If no processor is free, a sleep and a wake-up cost
+/// about 2 us of this time.
 const AWAKE_MAX: Duration = Duration::from_millis(1);
-/// After a yield of this length, a third program ran, or the other end had so much to do that the
+/// If a yield was this long, a third program ran, or the other end had so much to do that the
 /// cost of a sleep would not have mattered.
 const LONG: Duration = Duration::from_micros(200);
-/// After a long yield, no yield for this many times its length: at most 2% of the time is lost.
+/// After a long yield, an end does not yield for this many times the length of that yield: at
+/// most 2% of the time is lost.
 const PAUSE: u32 = 50;
 
 /// The history of an end's yields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turns {
-    /// When it last slept so that the kernel could find an idle processor.
+    /// When the end last slept so that the kernel could find an idle processor.
     slept: Option<Instant>,
-    /// No yield until then.
+    /// The end does not yield before this time.
     paused_until: Option<Instant>,
 }
 
@@ -41,7 +42,7 @@ impl Turns {
         false
     }
 
-    /// Records a yield after which the end got the processor back after `elapsed`.
+    /// Records a yield: the end got the processor back after `elapsed`.
     pub(crate) fn note(&mut self, now: Instant, elapsed: Duration) {
         if elapsed >= LONG {
             self.paused_until = now.checked_add(elapsed * PAUSE);

@@ -1,10 +1,11 @@
 //! Which process uses a half of this end, if a fork has copied the half.
 //!
-//! The process of the handshake uses the half first. Another process with a copy takes it over at
-//! its first call, if the half was not used since the fork. For each half, the shared memory has
-//! a word that only this end changes: 0 at first, then a number that the process chooses. Before
-//! the process changes the word, it sends a packet to the peer. The kernel names the packet's
-//! sender, and the packet carries a descriptor by which the peer watches the process.
+//! The process of the handshake uses the half first. Another process with a copy takes the half
+//! over at its first call, if the half was not used since the fork. For each half, the shared
+//! memory has a word that only this end changes: 0 at first, then a number that the process
+//! chooses. Before the process changes the word, it sends a packet to the peer. The kernel names
+//! the packet's sender, and the packet carries a descriptor through which the peer watches the
+//! process.
 //!
 //! ```text
 //! takes over:  sends the number;   word: the known number -> the new one
@@ -38,7 +39,8 @@ impl User {
         Here::of(self.here.load(Relaxed)).is_here()
     }
 
-    /// Whether no process has taken the half over since this process last learned its user.
+    /// Whether no process has taken the half over since this process last learned the half's
+    /// user.
     pub(crate) fn is_last(&self, word: &impl Word) -> bool {
         // SYNC: user published.
         word.get() == self.number.load(Relaxed)

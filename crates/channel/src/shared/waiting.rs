@@ -1,4 +1,4 @@
-//! How an end waits for the other one: it polls, yields or sleeps.
+//! How an end waits for the other end: it polls, yields or sleeps.
 //!
 //! ```text
 //! both run on one processor:  yield a few times;   then sleep
@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Two ends share a processor as soon as another program keeps the other processors busy. An end
-//! that polls then keeps the other one from running, and a sleep and a wake-up cost more than the
+//! that polls then keeps the other end from running, and a sleep and a wake-up cost more than the
 //! transfer. A yield (`sched_yield`) is one switch from one end to the other. Half a round trip
 //! of 64 B, and a message of 64 B in a stream, in ns, with one of two processors of Zen 4 busy
 //! and both ends on the free one: 1570 and 230 by yielding, 2840 and 1100 by sleeping, 2570 and
 //! 620 through a pipe. If each end has a processor, and one of the ends shares its processor with
-//! that program, both ends run at once half of the time. In that half they move more than in the
-//! whole time on one processor.
+//! the other program, both ends run at once half of the time. In that half of the time, they move
+//! more than in the whole time on one processor.
 //!
 //! If a third program also uses that processor, an end yields less, see `turns`.
 
@@ -23,7 +23,7 @@ use haul_peer::deadline::Clock;
 /// of a sleep and a wake-up together.
 const POLLS: u32 = 1000;
 /// Number of polls, about 1 us, before the clock and the processors are read. An answer to a
-/// small message arrives sooner than that. The reads take 25 ns, and 1 us every 10 ms.
+/// small message arrives sooner than that. The reads take 25 ns, and every 10 ms they take 1 us.
 const POLLS_BEFORE_ASKING: u32 = 20;
 /// How often an end yields before it sleeps. A yield without effect takes 0.3 us.
 const TURNS: u32 = 3;
@@ -93,7 +93,8 @@ mod tests {
             let accepting = scope.spawn(|| Channel::accept_over(other, settings).unwrap());
             (Channel::connect_over(one, settings).unwrap(), accepting.join().unwrap())
         });
-        // By now each end reads the other's affinity again, after both have published theirs.
+        // By now each end reads the other end's affinity again, after both ends have published
+        // their affinity.
         thread::sleep(Duration::from_millis(30));
         for end in [&mut one, &mut other] {
             end.sender.outbox.lane.refresh_affinity();
@@ -136,7 +137,7 @@ mod tests {
     fn end_on_processor_of_other_yields_and_does_not_poll() {
         on_one_processor(|| {
             let (mut one, mut other) = ends();
-            // The sending half also publishes its processor for the half that is waited for.
+            // This call publishes the other end's processor for both directions.
             other.receiver.inbox.lane.update_same_cpu();
             let lane = &mut one.receiver.inbox.lane;
             assert!(lane.update_same_cpu(), "the other half of the channel did not publish it");
@@ -178,7 +179,8 @@ mod tests {
         assert_eq!(published(&one.sender.outbox.lane, layout::RECEIVER_CPU), 0);
     }
 
-    /// Ends that share a processor exchange messages in both directions, asleep or not.
+    /// Ends that share a processor exchange messages in both directions, whether they sleep or
+    /// not.
     #[test]
     fn messages_arrive_between_ends_on_one_processor() {
         on_one_processor(|| {

@@ -1,5 +1,5 @@
 //! Atomic words that two processes share, as the protocols use them: the standard library's, or
-//! loom's in `interleavings`. The memory orders are written once, for both.
+//! loom's in `interleavings`. The memory orders are written once, for both kinds of words.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -11,7 +11,7 @@ pub(crate) trait Word {
     /// Publishes a value, and with it everything written before.
     fn put(&self, value: u64);
 
-    /// Replaces `old` by `new`, or returns the word's value if it is not `old`.
+    /// Replaces `old` with `new`, or returns the word's value if it is not `old`.
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64>;
 }
 
@@ -32,7 +32,7 @@ pub(crate) trait Flags {
     /// Clears bits, without an order.
     fn clear(&self, bits: u32);
 
-    /// Adds one, and publishes everything written before.
+    /// Adds 1, and publishes everything written before.
     fn count_up(&self);
 
     /// A sequentially consistent fence.

@@ -36,7 +36,7 @@ fn message_of_every_size_arrives() {
         let (mut one, mut other) = ends(&by(mechanism));
         for (seed, size) in SIZES.into_iter().enumerate() {
             round_trip(&mut one, &mut other, &pattern(size, seed as u64), mechanism);
-            // In the other direction.
+            // A message in the other direction.
             round_trip(&mut other, &mut one, &pattern(size, !(seed as u64)), mechanism);
         }
     }
@@ -117,7 +117,7 @@ fn small_messages_are_inline() {
     for size in (0..200).chain([4095, 4096]) {
         round_trip(&mut one, &mut other, &pattern(size, size as u64), Mechanism::Inline);
     }
-    // This depends on the processor's vendor.
+    // The mechanism for this size depends on the processor's vendor.
     let mechanism = one.send(&[1; 8192]).unwrap().mechanism;
     assert!([Mechanism::Inline, Mechanism::Ring].contains(&mechanism), "{mechanism}");
     assert_eq!(&other.recv().unwrap()[..], [1; 8192]);
@@ -263,8 +263,8 @@ fn sealed_memory_arrives_without_a_copy() {
     }
 }
 
-/// With any announced range, every byte is either the sent or the written one, and belongs to the
-/// receiver alone.
+/// With any announced range, every byte is either the sent byte or the written byte, and belongs
+/// to the receiver alone.
 #[test]
 fn announced_range_is_copied_once_without_change() {
     const HUGE: usize = 2 << 20;

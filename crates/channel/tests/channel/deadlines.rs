@@ -45,8 +45,8 @@ fn with_message(settings: &Settings, deadline: Duration, bytes: &[u8]) -> (Chann
     (one, other)
 }
 
-/// Checks that an attempt ends at a deadline within work whose duration is that of `whole`. If
-/// the work is complete before the deadline, the machine was slower when `whole` was measured.
+/// Checks that an attempt ends at a deadline within work that takes as long as `whole`. If the
+/// work is complete before the deadline, the machine was slower when `whole` was measured.
 fn ends_in_time(
     mut whole: impl FnMut() -> Duration,
     mut attempt: impl FnMut(Duration) -> (Duration, Result<(), Error>),
@@ -114,7 +114,7 @@ fn is_readable(file: BorrowedFd<'_>, time: Duration) -> bool {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Processor time of this thread, without that of other programs.
+/// Processor time of this thread, without the time of other programs.
 fn now() -> Duration {
     let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -186,7 +186,7 @@ fn advance_returns_within_large_message() {
     });
 }
 
-/// If both ends move bytes without a pause, each has work until the message is complete.
+/// If both ends move bytes without a pause, each end has work until the message is complete.
 #[test]
 fn try_recv_returns_while_other_end_keeps_sending() {
     let bytes = pattern(LARGE, 5);
@@ -237,7 +237,7 @@ fn pending_work_of_both_directions_is_readable() {
     let (mut one, mut other) = ends(&settings);
     one.send(&bytes).unwrap();
     other.send(&bytes).unwrap();
-    // Each end receives a part of its message per call, and neither loses its wake-up.
+    // Each end receives a part of its message per call, and neither end loses its wake-up.
     let (mut first, mut second) = (None, None);
     while first.is_none() || second.is_none() {
         if first.is_none() {

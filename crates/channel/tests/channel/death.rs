@@ -1,4 +1,5 @@
-//! A peer that is killed at a random instant, and one that loses a permission during a transfer.
+//! A peer that is killed at a random instant, and a peer that loses a permission during a
+//! transfer.
 //!
 //! The peer is this program, started again with a role in its environment.
 
@@ -14,7 +15,7 @@ use crate::starved;
 use crate::support::{by, pattern};
 use crate::users;
 
-/// The number of kills per mechanism. Half of them kill the sender. `HAUL_CHANNEL_KILLS` sets
+/// The number of kills per mechanism. Half of the kills end the sender. `HAUL_CHANNEL_KILLS` sets
 /// another number.
 const KILLS: u32 = 60;
 const ROLE: &str = "HAUL_CHANNEL_TEST_ROLE";
@@ -85,7 +86,7 @@ fn is_all_by_the_peer(account: &Account) -> bool {
     account.mechanism == Mechanism::Double && account.copied_bytes == 0
 }
 
-/// The length of a message: the largest inline one, or several chunks and pieces.
+/// The length of a message: the largest inline message, or several chunks and pieces.
 fn size(mechanism: Mechanism) -> usize {
     if mechanism == Mechanism::Inline { 8192 } else { SIZE }
 }
@@ -124,7 +125,7 @@ pub(crate) fn start(what: &str, mechanism: Mechanism, path: &Path) -> Started {
     Started(command(what, mechanism, path).spawn().unwrap())
 }
 
-/// The command that starts such a peer.
+/// The command that starts a peer with this role.
 pub(crate) fn command(what: &str, mechanism: Mechanism, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command

@@ -28,8 +28,8 @@ fn built(bytes: &[u8]) -> Building {
     building
 }
 
-/// Whether the kernel shows that a file is open elsewhere. If it does not, all memory arrives as a
-/// private view.
+/// Whether the kernel shows that a file is open elsewhere. If the kernel does not show this, all
+/// memory arrives as a private view.
 fn has_leases() -> bool {
     let enabled = std::fs::read_to_string("/proc/sys/fs/leases-enable");
     let can = enabled.is_ok_and(|text| text.trim() == "1");
@@ -192,7 +192,7 @@ fn counted(bytes: usize, seals: SealFlags) -> OwnedFd {
     file.into()
 }
 
-/// The victim's result for this memory as a message of two pages.
+/// The victim's result if the liar offers this memory as a message of two pages.
 fn offered(file: &OwnedFd) -> Result<Buffer, Error> {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     let mut packet = [1; 9];
@@ -225,7 +225,7 @@ fn receiver_refuses_memory_that_could_kill_it() {
 }
 
 /// The receiver seals memory that another process can write to, and keeps a private view of it.
-/// If it cannot be sealed, because a writable mapping exists, the receiver refuses it.
+/// If the memory cannot be sealed, because a writable mapping exists, the receiver refuses it.
 #[test]
 fn receiver_seals_or_refuses_memory_that_is_open_elsewhere() {
     let file = counted(2 * PAGE, SIZE);

@@ -220,7 +220,7 @@ fn false_lengths_take_no_memory() {
 fn incomplete_message_costs_deadline() {
     let start = Instant::now();
     let error = receiving_fails(|liar| {
-        // Two pieces of 16 pages each, and a part of a third one.
+        // Two pieces of 16 pages each, and a part of a third piece.
         liar.poke(FILLED, 33);
         liar.publish(0, [0, 2, 8 << 20, 0]);
     });

@@ -1,5 +1,5 @@
 //! Descriptors that are slow to close are handed over in every possible packet. No call waits for
-//! them, and the end of a channel does not wait either.
+//! such descriptors, and the end of a channel does not wait either.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -95,7 +95,7 @@ fn slow_descriptor_as_pool_delays_no_call() {
 }
 
 /// The descriptors are in packets of unknown kinds or numbers, and in empty packets. Each of
-/// these ends the channel.
+/// these packets ends the channel.
 #[test]
 fn slow_descriptor_in_malformed_packet_ends_channel_without_delay() {
     for bytes in [&packet(9, 0)[..], &packet(3, 0), &packet(1, 700), &[], &[7; 200]] {

@@ -1,4 +1,4 @@
-//! A trusted peer that lies. Its claims about moved bytes are checked.
+//! A trusted peer that lies. The victim checks the peer's claims about moved bytes.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,8 +21,8 @@ const SIZE: usize = 1_000_000;
 /// `SIZE` in pieces of 128 KiB.
 const PIECES: u64 = 8;
 
-/// The victim receives a message by `double` whose bytes it may read. The liar writes no piece;
-/// `lie` runs after the target was offered.
+/// The victim receives a message by `double`, and may read the message's bytes. The liar writes
+/// no piece; `lie` runs after the target was offered.
 fn both_ways(bytes: &[u8], lie: impl FnOnce(&Liar) + Send) -> Result<Buffer, Error> {
     both_ways_and_after(bytes, lie, |_, _| {})
 }
@@ -119,8 +119,8 @@ fn claimed_piece_that_is_never_written_costs_deadline() {
     }
 }
 
-/// The target's address that a sender reads just before it is stopped within a piece, if it can
-/// also claim a piece.
+/// The address of the target as a sender reads it just before the sender is stopped within a
+/// piece; `None` if the sender can claim no piece.
 fn reached(liar: &Liar) -> Option<u64> {
     liar.wait_for(OFFERED, 1);
     let (seen, address) = (liar.peek(CLAIMED), liar.peek(OFFERED + 8));
@@ -128,8 +128,8 @@ fn reached(liar: &Liar) -> Option<u64> {
     (back + front < PIECES && address != 0).then_some(address)
 }
 
-/// The victim receives, with `act`, a message whose bytes it may read. Returns the result, and
-/// the address to which the liar could have written meanwhile.
+/// The victim receives a message with `act`, and may read the message's bytes. Returns the
+/// result, and the address to which the liar could have written meanwhile.
 fn received<T>(
     bytes: &[u8],
     act: impl FnOnce(&mut Channel) -> Result<T, Error>,
@@ -145,8 +145,8 @@ fn received<T>(
     })
 }
 
-/// Otherwise a sender that was stopped within a piece would later write to memory that is used
-/// for another purpose.
+/// With that access, a sender that was stopped within a piece would later write to memory that is
+/// used for another purpose.
 #[test]
 fn sender_gets_no_access_to_target_of_recv_into() {
     let bytes = pattern(SIZE, 61);

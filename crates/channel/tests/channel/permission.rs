@@ -1,5 +1,5 @@
-//! A sender permits only the peer to read its memory. It names the peer, and only during a
-//! transfer.
+//! A sender permits only the peer to read its memory. The sender names the peer, and only during
+//! a transfer.
 //!
 //! With Yama in force (`ptrace_scope` 1), a test checks the kernel's decision. On every machine,
 //! another test checks the calls of this process: a filter passes them to a thread of the test,
@@ -42,7 +42,8 @@ impl Asked {
     }
 }
 
-/// The role of a peer that records its calls. The other end is in the process that started it.
+/// The role of a peer that records its calls. The other end is in the process that started this
+/// process.
 pub(crate) fn send_by_name(path: &Path, mechanism: Mechanism) {
     let asked = Asked::begin();
     let peer = std::os::unix::process::parent_id() as i32;
@@ -80,8 +81,8 @@ pub(crate) fn send_by_name(path: &Path, mechanism: Mechanism) {
     assert_eq!(asked.so_far()[8..], [0], "withdrawn as the peer went");
 }
 
-/// Both ends of a channel that begins while another peer is named. Neither end can be named, so
-/// neither can be read.
+/// Both ends of a channel that begins while another peer is named. Neither of these two ends can
+/// be named, so neither can be read.
 fn another_peer(settings: &Settings) -> (Channel, Channel) {
     let (one, other) = pair().unwrap();
     let accepting = thread::spawn({
@@ -160,7 +161,8 @@ fn under_yama_only_peer_can_read_and_only_during_transfer() {
         return;
     }
     if found.trim() != "1" {
-        // With 0 all processes may read, with 2 and 3 no process may. So a name changes nothing.
+        // With `ptrace_scope` 0 all processes may read, with 2 and 3 no process may. So naming a
+        // peer changes nothing.
         return;
     }
     let folder = tempfile::tempdir().unwrap();

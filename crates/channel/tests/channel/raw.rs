@@ -98,7 +98,7 @@ impl Liar {
         (liar, victim)
     }
 
-    /// Like `meet`, for a victim that trusts the liar. Each can access the other's memory,
+    /// Like `meet`, for a victim that trusts the liar. Each end can access the other's memory,
     /// because both are in one process.
     pub(crate) fn meet_trusted(settings: &Settings) -> (Self, Channel) {
         let (liar, victim, _) = Self::meet_trusted_by(settings);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// The time that closing one of them waits, if the library does not prevent it.
+/// The time that the close of such a descriptor waits, if the library does not prevent it.
 const LINGER: Duration = Duration::from_secs(100);
 
 /// A connection whose other end, the second value, reads nothing. The last close of the

@@ -53,7 +53,7 @@ fn ring_carries_message_without_descriptors() {
     assert_eq!(channel.recv().unwrap()[..], *b"after");
 }
 
-/// The role of a peer that can open no more files. It loses messages with a descriptor, and
+/// The role of a peer that can open no more files. The peer loses messages with a descriptor, and
 /// reports why.
 pub(crate) fn receive_without_descriptors(channel: &mut Channel) {
     limit(libc::RLIMIT_NOFILE, 3);
@@ -71,14 +71,14 @@ fn receiver_without_descriptors_reports_limit() {
     peer.ended_well();
 }
 
-/// Limits the bytes that this process may map in addition.
+/// Limits the bytes that this process may map in addition to those that are mapped now.
 fn limit_memory(more: u64) {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     limit(libc::RLIMIT_AS, pages * 4096 + more);
 }
 
-/// The role of a peer that can map no more memory. Its messages go through the ring, which
+/// The role of a peer that can map no more memory. The peer's messages go through the ring, which
 /// already exists.
 pub(crate) fn send_without_memory(channel: &mut Channel, mechanism: Mechanism) {
     let bytes = pattern(SIZE, 4);

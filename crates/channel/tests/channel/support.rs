@@ -10,8 +10,8 @@ use haul_channel::{Channel, Mechanism, Settings, pair};
 /// noticed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A time limit for peers that make no progress. It is short enough to wait for, and long enough
-/// that a correct peer makes progress even if a hypervisor takes most of the processors (a
+/// A time limit for peers that make no progress. The limit is short enough to wait for, and long
+/// enough that a correct peer makes progress even if a hypervisor takes most of the processors (a
 /// runnable thread waited for 320 ms).
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 

@@ -1,5 +1,5 @@
-//! System calls of one thread, which a filter stops and reports to a watching thread. That thread
-//! can record a call, answer it instead of the kernel, or act just before it.
+//! System calls of one thread, which a filter stops and reports to a watching thread. The
+//! watching thread can record a call, answer it instead of the kernel, or act just before it.
 
 use std::ffi::{c_int, c_long, c_ulong};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -47,7 +47,7 @@ pub(crate) enum Answer {
     Succeed,
 }
 
-/// Whether calls can be watched here. Prints a line if they cannot.
+/// Whether calls can be watched here. Prints a line if calls cannot be watched.
 pub(crate) fn can_watch(what: &str) -> bool {
     // The filter is in a thread that ends, because a filter lasts as long as its thread. No
     // program makes this call.
@@ -130,8 +130,8 @@ fn listen(calls: &[c_long]) -> Option<OwnedFd> {
     can_continue(&listener).then_some(listener)
 }
 
-/// Answers a call that does not exist. A kernel that can continue calls reports that it does not
-/// exist.
+/// Answers a call that does not exist. A kernel that can continue calls reports that the call
+/// does not exist.
 fn can_continue(listener: &OwnedFd) -> bool {
     let reply = Reply { flags: CONTINUE, ..Reply::default() };
     // SAFETY: a structure of the size that the number of the call says, which is only read.

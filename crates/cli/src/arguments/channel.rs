@@ -30,7 +30,8 @@ pub(crate) enum Channel {
 /// The mechanisms, their requirements, and whether they work here.
 ///
 /// Lists the mechanisms that carry bytes to another process, their requirements, and whether this
-/// machine allows them. A peer may still refuse one: the two ends try that when they meet.
+/// machine allows them. A peer may still refuse a mechanism: the two ends find out when they
+/// connect.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul channel list")]
 pub(crate) struct List {
@@ -137,7 +138,7 @@ pub(crate) struct Recv {
     /// Opens the socket to everyone who can reach its folder; users not named here are refused
     #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
     pub(crate) allow_user: Vec<Allowed>,
-    /// Longest time that the sender may take for one megabyte after it began with it
+    /// Longest time that the sender may take for one megabyte that it has begun
     #[arg(long, value_name = "TIME", value_parser = budget, default_value = "60s")]
     pub(crate) deadline: Duration,
     /// Size of the expected data, to estimate the time left
@@ -157,10 +158,11 @@ pub(crate) struct Recv {
 ///
 /// Measures haul's mechanisms between two processes, A and B, side by side with pipes, Unix
 /// sockets, UCX, MPI, iceoryx2 and the two mechanisms of the 2014 memcpy against vmsplice
-/// experiment. All are interleaved in one run, the first of them against itself as the noise floor.
+/// experiment. All subjects are interleaved in one run; the first subject is also measured
+/// against itself, as the noise floor.
 ///
 /// B ends with a private copy in its own memory and verifies every byte of every run. Time is from
-/// A's start to the arrival of the last byte; processor time is that of both sides. A peer that is
+/// A's start to the arrival of the last byte; processor time counts both sides. A peer that is
 /// not installed is left out; a note names it and its package.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul channel bench --sizes 256MiB --against ucx,mpi,pipe\n  \
@@ -203,17 +205,17 @@ pub(crate) struct Bench {
         value_parser = number::<u8, 0, 1>
     )]
     pub(crate) busy_core: Vec<u8>,
-    /// Measure the 2014 memcpy against vmsplice experiment beside haul, at its size: shared memory
-    /// with two copies, vmsplice at both ends with 4096 B per call, and its mymemcpy beside memcpy
-    /// within one process
+    /// Measure the 2014 memcpy against vmsplice experiment side by side with haul, at its size:
+    /// shared memory with two copies, vmsplice at both ends with 4096 B per call, and its
+    /// mymemcpy side by side with memcpy within one process
     #[arg(long = "experiment-2014")]
     pub(crate) experiment_2014: bool,
     /// Time for the rounds of everything together [default: 3s for each measurement]; the expected
     /// setup time is printed first
     #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(crate) budget: Option<Duration>,
-    /// Measure a size at most this often, until the hypervisor takes at most 5% of the processors'
-    /// time and other programs at most a quarter of a processor; the last try counts
+    /// Measure a size again, at most this often, until the hypervisor takes at most 5% of the
+    /// processors' time and other programs at most a quarter of a processor; the last try counts
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32, 1, 100>)]
     pub(crate) tries: u32,
     #[command(flatten)]

@@ -38,14 +38,14 @@ pub(crate) struct List {
 /// Measures copies and fills side by side with the installed C library.
 ///
 /// Measures haul's copies and fills side by side with the installed C library's, interleaved in
-/// one run, with the library against itself as the noise floor. Without --distribution,
-/// --size-class or --sizes, the built-in distribution `service` is measured.
+/// one run; the library is also measured against itself, as the noise floor. Without
+/// --distribution, --size-class or --sizes, the built-in distribution `service` is measured.
 ///
 /// On distributions, `haul` is the code in programs that are compiled with haul, in Rust or with
 /// haul.h: up to 64 bytes are copied inline, larger sizes by one call. `haul-c` is called through C
 /// at every size. On size classes and single sizes, where functions are compared, `haul` is called
 /// through C as libc is, and `haul-inline` is the inline code. The parameter `call` of each record
-/// of drawn sizes says which one it is.
+/// of drawn sizes says which code was measured.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
     haul copy bench --distribution sizes.csv --level all --json > bench.jsonl\n  \
@@ -87,8 +87,8 @@ pub(crate) struct Bench {
     /// 0.008, as published]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) overlap: Option<f64>,
-    /// Kernels to measure beside libc, or haul-c and haul-inline, instead of the default subjects;
-    /// several may be given
+    /// Kernels, haul-c or haul-inline to measure in addition to libc, instead of the default
+    /// subjects; several may be given
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) kernel: Vec<String>,
     /// Total measuring time [default: 2s for each measurement]; the expected setup time is printed
@@ -106,13 +106,13 @@ pub(crate) struct Bench {
 ///
 /// Finds how this machine copies and fills best: the shape of small copies, the instruction set,
 /// the limits of string instructions, and the sizes at which the kernel changes. Checks the result
-/// on sizes and distributions that it was not found on, keeps the defaults unless they lose, and
-/// writes haul.toml with the evidence. Takes under 60 seconds.
+/// on sizes and distributions that it was not derived from, keeps the defaults unless they lose,
+/// and writes haul.toml with the evidence. Takes under 60 seconds.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy tune --out-file ~/.config/haul/haul.toml")]
 pub(crate) struct Tune {
-    /// Output file. The measurements behind it are written next to it, as FILE with the suffix
-    /// .jsonl (.records.jsonl if FILE itself ends in .jsonl)
+    /// Output file. The measurements behind this file are written next to it, as FILE with the
+    /// suffix .jsonl (.records.jsonl if FILE itself ends in .jsonl)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
     pub(crate) out_file: PathBuf,
     /// Total measuring time; at least what the fewest rounds of large sizes need (about 8 s). The

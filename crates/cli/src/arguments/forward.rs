@@ -109,9 +109,9 @@ pub(crate) struct Between {
 ///
 /// Sets up a whole flow on this machine, without an external traffic generator: a generator and a
 /// switch on one processor, a guest with a virtio NIC on another. Compares copies in haul's switch,
-/// and haul with DPDK's testpmd and Open vSwitch. Restarts of the same program differ, so the
-/// restarts of all are interleaved in one run. Shows for each size which one forwards more, and
-/// where packets were lost.
+/// and haul with DPDK's testpmd and Open vSwitch. Restarts of one program differ, so the restarts
+/// of all programs are interleaved in one run. Shows for each size which program forwards more,
+/// and where packets were lost.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul forward pvp\n  \
     haul forward pvp --sizes 64 --copy haul,libc --restarts 3 --json\n  \
@@ -145,7 +145,7 @@ pub(crate) struct Pvp {
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = ["haul", "testpmd", "qemu"])]
     pub(crate) guest: String,
     /// Folder with the kernel of QEMU's guest, made by scripts/vhost-guest --image. HAUL_QEMU names
-    /// another QEMU than the one on PATH [default: target/forward-guest]
+    /// a QEMU other than the one on PATH [default: target/forward-guest]
     #[arg(long, value_name = "DIR")]
     pub(crate) guest_image: Option<PathBuf>,
     /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, only --flow pvp), or several
@@ -183,10 +183,10 @@ pub(crate) struct Pvp {
     pub(crate) time: Option<Duration>,
     /// Search for the highest loads that reach a goal, by MLRsearch (RFC 9971), with haul as
     /// switch, or with any switch for --flow return: ndr (no loss in half of the trials' time), pdr
-    /// (0.5% loss there), rfc2544 (no loss at all); several may be given
+    /// (0.5% loss in that half), rfc2544 (no loss at all); several may be given
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
     pub(crate) search: Vec<String>,
-    /// Searches of each program, in turn, each after a restart
+    /// Searches of each program; the programs take turns, and each search begins with a restart
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 1000>)]
     pub(crate) searches: u16,
     /// Duration of one trial of a search [default: 1s; 60s for rfc2544]
@@ -213,7 +213,7 @@ fn simd_bits(text: &str) -> Result<u32, String> {
     bits.ok_or_else(|| "write 128, 256 or 512".into())
 }
 
-/// Default number of restarts: of processes, and of switches with a kernel as guest.
+/// Default number of restarts, for processes and for switches with a kernel as guest.
 const RESTARTS: u16 = 9;
 const RESTARTS_OF_KERNEL: u16 = 3;
 

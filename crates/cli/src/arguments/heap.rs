@@ -29,9 +29,9 @@ pub(crate) enum Heap {
 /// Measures allocation side by side with libc, the general heaps and DPDK.
 ///
 /// Measures haul's heap side by side with the installed C library's malloc, with mimalloc, jemalloc
-/// and tcmalloc preloaded instead of it, and with DPDK's rte_malloc. Each runs in its own process,
-/// all interleaved in one run, with the first baseline against itself as the noise floor. A peer
-/// that is not installed is left out; a note names it and its package.
+/// and tcmalloc preloaded instead of it, and with DPDK's rte_malloc. Each heap runs in its own
+/// process, all interleaved in one run; the first baseline is also measured against itself, as
+/// the noise floor. A peer that is not installed is left out; a note names it and its package.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul heap bench --test growth --sizes 4KiB --align 4KiB --against dpdk,libc\n  \
@@ -101,8 +101,8 @@ pub(crate) struct Bench {
 ///
 /// Replays a program's allocator calls, as `libhaul_record.so` recorded them, on haul's heap and on
 /// others. Each heap runs in its own process, all interleaved in one run; every page of every block
-/// is written when it is allocated. Shows the time of the operations and the memory that the heap
-/// holds over their course, which is never less than the live bytes.
+/// is written when it is allocated. Shows the time of the operations, and how much memory the
+/// heap holds during the replay, which is never less than the live bytes.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul heap record -o ls.trace -- ls -lR /etc > listing\n  \
     haul heap replay ls.trace --against libc,jemalloc\n  \
@@ -138,9 +138,9 @@ pub(crate) struct Replay {
 /// Runs a program and records the calls to its allocator.
 ///
 /// Runs a program under libhaul_record.so, which writes the program's calls to malloc or rte_malloc
-/// into a trace. The program's input, output and exit code are unchanged. FILE holds the last
-/// program that the started process executes. Each other process of the run has its own trace: a
-/// dot and the process number follow FILE, or replace %p in it.
+/// into a trace. The program's input, output and exit code are unchanged. FILE contains the trace
+/// of the last program that the started process executes. Each other process of the run has its
+/// own trace: a dot and the process number follow FILE, or replace %p in it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul heap record -o ls.trace -- ls -lR /etc > listing\n  haul heap info ls.trace\n  \

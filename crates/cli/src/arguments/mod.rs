@@ -5,7 +5,7 @@
 //! - `number`: how a whole number is written;
 //! - `time`: how a time is written;
 //! - `sizes`: how sizes and their ranges are written;
-//! - `users`: how users are named whose processes may connect;
+//! - `users`: names of the users whose processes may connect;
 //! - `copy`: the arguments of `haul copy`;
 //! - `channel`: the arguments of `haul channel`;
 //! - `forward`: the arguments of `haul forward`;
@@ -71,8 +71,8 @@ pub(crate) fn parse() -> Result<Arguments, Error> {
     }
 }
 
-/// The command, with options that accept `-1` as a value. The option's own parser then refuses it
-/// and names the limit; clap would report an unknown option `-1`.
+/// The command, with options that accept `-1` as a value. The option's own parser then refuses
+/// the value and names the limit; clap would report an unknown option `-1`.
 fn with_negative_numbers(command: Command) -> Command {
     let accepting = |arg: Arg| {
         let is_option = arg.get_long().is_some() && arg.get_action().takes_values();
@@ -139,7 +139,7 @@ pub(crate) struct Completions {
 
 /// Prints the manual page of haul, or writes the pages of all commands.
 ///
-/// The pages are made from the same text as --help. `scripts/install` installs them.
+/// The pages are made from the same text as --help. `scripts/install` installs the pages.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul man | man -l -\n  haul man --out ~/.local/share/man/man1")]
 pub(crate) struct Manual {
@@ -189,7 +189,7 @@ pub(crate) struct Survey {
 
 /// Renders saved records as one page, or as CSV.
 ///
-/// The records are those of `haul survey`, or of any command's `--json`. The HTML page needs no
+/// The records come from `haul survey`, or from any command's `--json`. The HTML page needs no
 /// other file; any machine can render it.
 #[derive(Debug, Args)]
 #[command(
@@ -217,13 +217,14 @@ pub(crate) struct Report {
 /// Shows which figures became faster or slower between two files of records.
 ///
 /// Compares earlier runs with later ones, such as surveys before and after an update, and also
-/// shows for which figures the runs cannot tell.
+/// shows where the runs cannot tell whether a figure changed.
 ///
 /// Two runs of one program differ by up to a quarter and sometimes more. Three runs on each side
 /// show by how much; the chance of a false alarm among all figures is then 5%. With one run on each
 /// side, all of haul's figures of a part are judged together, and a single figure only if it
 /// doubled. Every figure is a ratio to the baseline of its own run, so a machine that is slower
-/// today is not a change. The exit code is 0 whatever changed, unless --fail-on is given.
+/// today does not count as a change. The exit code is 0 whatever changed, unless --fail-on is
+/// given.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul compare before/survey.jsonl after/survey.jsonl --out-file changes.html\n  \
@@ -265,7 +266,7 @@ pub(crate) struct Compare {
     /// or if the runs cannot tell; several may be given
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
-    /// Changes up to this percentage count as none, however small the noise is
+    /// Changes up to this percentage count as no change, however small the noise is
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
     pub(crate) threshold: f64,
     /// Compare figures of one machine with those of another

@@ -21,8 +21,8 @@ pub(crate) enum Sim {
 
 /// Lists the settings of the simulated machine, with their values.
 ///
-/// The settings of its workload are listed, too. A value is the paper's unless --machine or --set
-/// changes it.
+/// The settings of the machine's workload are listed, too. A value is the paper's unless
+/// --machine or --set changes it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim list\n  haul sim list --machine my-machine.toml --json"
@@ -39,7 +39,8 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
-/// Runs one program on one simulated machine, and draws which instructions waited for which.
+/// Runs one program on one simulated machine, and draws which instructions waited for which
+/// others.
 ///
 /// Runs a program on the simulated server: a RISC-V ELF file (RV64IM, bare metal), or a workload
 /// that is part of haul: receive (TCP through lwIP) or values (a store of values). Shows cycles and
@@ -87,9 +88,10 @@ pub(crate) struct Run {
 ///
 /// Runs the 48 machines of "Hardware Support for Bulk Data Movement in Server Platforms" (ICCD
 /// 2005) on all cores: three packet sizes, in order and out of order, with copies by the processor
-/// and by three engines. Then runs them again with one parameter, compute per packet, fitted to
-/// BASE's copy shares alone. Writes sim.jsonl (every record) and report.html (Table 2 side by side,
-/// Figures 6 to 8) into a folder. The workload is part of haul; no other file is needed.
+/// and by three engines. Then runs the machines again with one parameter, compute per packet,
+/// fitted to BASE's copy shares alone. Writes sim.jsonl (every record) and report.html (Table 2
+/// side by side, Figures 6 to 8) into a folder. The workload is part of haul; no other file is
+/// needed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim reproduce --quick\n  haul sim reproduce --out paper --json > paper.jsonl"
@@ -160,7 +162,8 @@ pub(crate) struct Sweep {
 
 /// Runs one task of a plan.
 ///
-/// Its record file is written atomically into the folder PLAN.d. A finished task is not repeated.
+/// The task's record file is written atomically into the folder PLAN.d. A finished task is not
+/// repeated.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul sim task plan.jsonl 17\n  \
     hq submit --array 0-199 sh -c 'haul sim task plan.jsonl $HQ_TASK_ID'")]
@@ -178,8 +181,8 @@ pub(crate) struct Task {
 
 /// Joins the records of a plan's tasks, and names missing ones.
 ///
-/// Joins the record files of a plan's tasks in the plan's order. Names missing or damaged files and
-/// then exits with code 1; the records of the others are printed.
+/// Joins the record files of a plan's tasks in the plan's order. Names missing or damaged files,
+/// prints the records of the other tasks, and then exits with code 1.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim collect plan.jsonl --json > sweep.jsonl\n  haul report sweep.jsonl --csv"

@@ -22,8 +22,8 @@ pub(crate) fn without_step(range: &str) -> String {
     )
 }
 
-/// The sizes of packets of an estimate: one, or a range, each of whose sizes is estimated. Earlier
-/// releases accepted mixes here, too.
+/// The packet sizes of an estimate: one size, or a range, of which each size is estimated.
+/// Earlier releases accepted mixes here, too.
 pub(super) fn packets(text: &str) -> Result<Sizes, String> {
     let is_mix = text == "imix" || text.contains(',') || text.contains(':') && !text.contains("..");
     if is_mix {

@@ -8,8 +8,8 @@ use clap::{Arg, Command, CommandFactory as _};
 use super::Arguments;
 
 /// The options that several commands have: the name of the value (empty for a flag), and a word
-/// that the help of each command must contain. A new option with such a name must fit its row; an
-/// option with another meaning needs another name.
+/// that the help of each command must contain. A new option with one of these names must fit its
+/// row; an option with another meaning needs another name.
 const SHARED: &[(&str, &str, &str)] = &[
     ("against", "PEERS", "peers"),
     ("allow-user", "USER", "user"),

@@ -1,4 +1,5 @@
-//! `haul compare`: which figures became faster, slower or stayed between two sets of runs.
+//! `haul compare`: which figures became faster, became slower or stayed the same between two sets
+//! of runs.
 
 use haul_experiments::context;
 use haul_model::experiment::key;

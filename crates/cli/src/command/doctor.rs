@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
-/// Time for which other programs' use of the processors is observed.
+/// How long the use of the processors by other programs is observed.
 const WATCH: Duration = Duration::from_millis(200);
 
 pub(super) struct Doctor {

@@ -43,13 +43,13 @@ use crate::stop::Stops;
 
 /// A command whose arguments were checked and whose inputs were read.
 pub(crate) trait Command {
-    /// The outputs that are opened before it runs.
+    /// The outputs that are opened before the command runs.
     fn outputs(&self) -> Outputs;
 
     /// Measures, or looks up, and adds each line to the journal as soon as it is complete.
     ///
     /// # Errors
-    /// The error that stopped it; the lines added before it are valid.
+    /// The error that stopped the command; the lines added before it are valid.
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error>;
 
     /// Shows the lines to a person, or writes the files that are made from them.
@@ -58,12 +58,13 @@ pub(crate) trait Command {
     /// Something could not be written.
     fn render(&self, journal: &Journal) -> Result<(), Error>;
 
-    /// How it reacts to a signal.
+    /// How the command reacts to a signal.
     fn stops(&self) -> Stops {
         Stops::AtOnce
     }
 
-    /// Whether a signal is its normal end, because it runs on without one.
+    /// Whether a signal is the command's normal end, because the command runs until a signal
+    /// arrives.
     fn lasts_until_stopped(&self) -> bool {
         false
     }
@@ -104,7 +105,7 @@ fn this_machine() -> Machine {
 /// on it.
 ///
 /// # Errors
-/// They cannot be written.
+/// A record cannot be written.
 fn record(
     run: &str,
     records: impl IntoIterator<Item = Record>,

@@ -14,8 +14,8 @@ use crate::error::{Error, InputError};
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
-/// Longest record file or standard input that is read, in bytes: some hundred surveys. A page
-/// needs all of them in memory, which takes several times their length.
+/// Longest record file or standard input that is read, in bytes: the size of some hundred
+/// surveys. A page needs all records in memory, where they need several times their length.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// First bytes of a gzip file (RFC 1952, section 2.3.1).
@@ -140,8 +140,8 @@ fn read_input(input: impl Read, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// The lines of a file, without a last one that was cut off in the middle: its writer was stopped,
-/// or had no more room. The lines before it are valid.
+/// The lines of a file, without a last line that was cut off in the middle: its writer was
+/// stopped, or had no more room. The lines before it are valid.
 fn readable(name: String, text: &str) -> Result<Vec<Line>, Error> {
     let (lines, errors) = haul_model::parse_what_can_be(text);
     let last = text.trim_end().lines().count();
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn read_input_refuses_input_beyond_limit() {
         assert_eq!(read_input(&[b'a'; 100][..], 100).unwrap(), [b'a'; 100]);
-        // An endless input is not read endlessly.
+        // The reader stops at the limit even if the input has no end.
         let error = read_input(io::repeat(b'a'), 100).unwrap_err().to_string();
         assert!(error.contains("100 B") && error.contains("fewer records"), "{error}");
     }

@@ -105,7 +105,7 @@ impl Command for Manual {
     }
 }
 
-/// A command and its subcommands, without those that only haul itself starts.
+/// A command and its subcommands, without the subcommands that only haul itself starts.
 fn all(command: Parser) -> Vec<Parser> {
     let below = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let mut commands: Vec<Parser> = below.flat_map(all).collect();

@@ -1,4 +1,4 @@
-//! The errors of records that are read.
+//! Errors in records that haul reads.
 
 use std::io;
 
@@ -72,7 +72,7 @@ pub(crate) enum InputError {
         /// Number of common figures.
         count: usize,
     },
-    /// All figures that both sides have measure functions that no program calls.
+    /// All common figures measure functions that no program calls.
     #[error(
         "cannot compare: the {count} figures that are in both are of the tuner's trials, or of kernels \
          that only haul calls; name them with --only copy.tune, or --subject avx2"

@@ -22,10 +22,10 @@ pub(crate) use transfer::TransferError;
 /// The ending of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It completed.
+    /// The command completed.
     Done,
-    /// A signal interrupted it, and it kept its records. The exit code is that of a program which
-    /// the signal ended, because the result is incomplete.
+    /// A signal interrupted the command, and haul kept its records. The exit code is the same as
+    /// for a program that the signal ended, because the result is incomplete.
     Interrupted {
         /// The signal's number.
         signal: i32,
@@ -175,7 +175,7 @@ pub(crate) enum Error {
         /// The size that is needed.
         room: Bytes,
     },
-    /// A file for a tuning that is not a regular file, so its records cannot be written next to it.
+    /// The file for a tuning is not a regular file, so the records cannot be written next to it.
     #[error(
         "cannot tune into {}: it is not a regular file, and the records behind a haul.toml are written \
          next to it; name a regular file by --out-file",
@@ -235,13 +235,13 @@ pub(crate) enum Error {
         asked: Bytes,
         /// The largest possible size.
         limit: Bytes,
-        /// The option that named it.
+        /// The option that named the size.
         option: &'static str,
     },
     /// A size of 0.
     #[error("cannot measure 0 B: the smallest size is 1 B; name another {option}")]
     NoSize {
-        /// The option that named it.
+        /// The option that named the size.
         option: &'static str,
     },
     /// An option that would not change the measurement.
@@ -249,7 +249,7 @@ pub(crate) enum Error {
     Unused {
         /// The option.
         option: &'static str,
-        /// The measurement that it belongs to.
+        /// The measurement that the option belongs to.
         belongs: &'static str,
         /// The option to add.
         remedy: &'static str,
@@ -329,7 +329,7 @@ pub(crate) enum Error {
     /// A port could not be opened, or failed.
     #[error(transparent)]
     Forward(#[from] haul::forward::Error),
-    /// Signals cannot be watched for.
+    /// haul cannot watch for signals.
     #[error(
         "cannot watch for Ctrl-C: {0}; run haul from a shell that allows one more thread (ulimit -u, ulimit -v)"
     )]

@@ -15,7 +15,7 @@ pub(crate) enum TransferError {
         process.map_or("the receiver".to_owned(), |process| format!("process {process}"))
     )]
     Stalled {
-        /// Its process ID, if visible.
+        /// The receiver's process ID, if visible.
         process: Option<i32>,
         /// Time without progress.
         waited: Duration,

@@ -72,8 +72,8 @@ fn shown(text: &str, arguments: impl Iterator<Item = OsString>) -> String {
 /// broken at spaces.
 ///
 /// # Errors
-/// [`Error::ReaderGone`] if the reader closed it (`haul copy list | head`), otherwise
-/// [`Error::Output`].
+/// [`Error::ReaderGone`] if the reader closed standard output (`haul copy list | head`),
+/// otherwise [`Error::Output`].
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_as_it_is(&fitted(text, limit()))
 }
@@ -89,7 +89,8 @@ fn print_as_it_is(text: &str) -> Result<(), Error> {
 /// Standard output.
 ///
 /// # Errors
-/// It was closed when the program started: text written to it is lost, but no write fails.
+/// Standard output was closed when the program started: text written to it is lost, but no write
+/// fails.
 pub(crate) fn output() -> io::Result<io::Stdout> {
     match haul_measure::sys::was_output_closed() {
         true => Err(rustix::io::Errno::BADF.into()),
@@ -100,7 +101,7 @@ pub(crate) fn output() -> io::Result<io::Stdout> {
 /// Writes text and a line break over the `before` lines above the cursor.
 ///
 /// # Errors
-/// Those of [`print()`].
+/// The errors of [`print()`].
 pub(crate) fn print_over(text: &str, before: usize) -> Result<(), Error> {
     let up = if before > 0 { format!("\x1b[{before}A\r") } else { String::new() };
     print_as_it_is(&format!("{up}\x1b[J{text}"))

@@ -81,7 +81,7 @@ impl Table {
             shown -= 1;
         }
         let is_broken = shown < widths.len();
-        // Columns moved below a row leave their width to the others.
+        // Columns moved below a row leave their width to the other columns.
         let widths = match is_broken {
             true => self.narrowed(&natural[..shown], limit),
             false => widths,
@@ -130,7 +130,7 @@ impl Table {
     }
 
     /// Widths at which text columns are broken between words, if that is enough for the limit; the
-    /// widest are narrowed first.
+    /// widest columns are narrowed first.
     fn narrowed(&self, widths: &[usize], limit: usize) -> Vec<usize> {
         let least = |(column, &width): (usize, &usize)| match self.headings[column] {
             heading if heading.starts_with('>') => width,

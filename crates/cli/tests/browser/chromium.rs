@@ -19,7 +19,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Names of Debian's programs: with windows, and without.
 const NAMES: [&str; 2] = ["chromium", "chromium-headless-shell"];
 
-/// One browser at a time: each has several processes, and a test's time must not depend on others.
+/// One browser at a time: each has several processes, and a test's time must not depend on other
+/// tests.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A browser that shows one page.
@@ -109,7 +110,7 @@ impl Browser {
         let features =
             [feature("prefers-color-scheme", scheme), feature("prefers-reduced-motion", "reduce")];
         self.ask("Emulation.setEmulatedMedia", json!({ "features": features }));
-        // The blank page first, so that the same address is loaded again.
+        // The blank page comes first, so that the same address is loaded again.
         for address in ["about:blank".to_owned(), format!("file://{}", path.display())] {
             self.ask("Page.navigate", json!({ "url": address }));
             let here = format!(
@@ -290,7 +291,7 @@ fn start(program: &str, folder: &Path) -> Child {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends by itself when its pipe closes; its unwritten data is not needed.
+        // The browser ends by itself when its pipe closes; its unwritten data is not needed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,4 @@
-//! A page of every kind, made by the program from its own records or from committed ones.
+//! A page of every kind, made by the program from its own records or from committed records.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -86,7 +86,7 @@ pub(crate) fn survey() -> Vec<Line> {
     samples::survey("m1", "Sample CPU 9000")
 }
 
-/// Those records from another run, in which a fill became slower.
+/// The records of a survey from another run, in which a fill became slower.
 fn slower(mut lines: Vec<Line>) -> Vec<Line> {
     for line in &mut lines {
         let Line::Record(record) = line else { continue };
@@ -109,7 +109,7 @@ fn record(experiment: &str, subject: &str, metric: &str, unit: &str) -> haul_mod
     record
 }
 
-/// Six heaps that grow, and blocks and their frees.
+/// The records of six growing heaps, and of allocations with their frees.
 fn heaps() -> Vec<Line> {
     let mut lines = vec![Line::from(samples::machine("m1", "Sample CPU 9000"))];
     let heaps = ["haul", "dpdk", "mimalloc", "jemalloc", "tcmalloc", "libc"];

@@ -133,7 +133,7 @@ fn cursor_marks_same_size_in_all_plots() {
     let place = |figure: &str| format!("{figure}.querySelector('.place').textContent");
     browser.wait(&format!("{} === '32 KiB'", place(&sizes)));
     browser.wait(&format!("{} === '33068 B'", place(&tuned)));
-    // A plot without such a value shows no cursor.
+    // A plot that has no value there shows no cursor.
     browser.key("End");
     browser.wait(&format!("{}.startsWith('Point at')", place(&tuned)));
     // A row of a plot of rows.

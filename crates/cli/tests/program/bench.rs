@@ -131,7 +131,7 @@ fn bench_measures_branches_alignment_overlap_and_reading() {
     }
 }
 
-/// Each named reader gives one comparison, both for drawn sizes and for single ones. The table
+/// Each named reader gives one comparison, both for drawn sizes and for single sizes. The table
 /// names the reader.
 #[test]
 fn bench_compares_several_readers() {

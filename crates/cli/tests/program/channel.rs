@@ -109,7 +109,7 @@ fn killed_sender_leaves_no_file() {
     let mut sending =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let mut input = sending.stdin.take().unwrap();
-    // More than the pipe holds: the sender has connected once this is written.
+    // This is more than the pipe holds, so the sender has connected once it is written.
     input.write_all(text(1_000_000).as_bytes()).unwrap();
     sending.kill().unwrap();
     sending.wait().unwrap();
@@ -214,7 +214,7 @@ fn killed_receiver_leaves_no_file_and_next_reuses_its_socket() {
     let mut command = sender(&socket, &[]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut sending = command.spawn().unwrap();
-    // More than the pipe holds: a part has been received once this is written.
+    // This is more than the pipe holds, so a part has been received once it is written.
     sending.stdin.as_mut().unwrap().write_all(text(9_000_000).as_bytes()).unwrap();
     let live = run(&mut haul(&["channel", "recv", socket.to_str().unwrap()]));
     live.expect(1).says(&["another process has it", "name another path"]);
@@ -239,7 +239,7 @@ fn killed_receiver_leaves_no_file_and_next_reuses_its_socket() {
     assert_eq!(fs::read(&to).unwrap(), b"anew");
 }
 
-/// The message names the bytes of the whole stream, not those of its last message.
+/// The message names the bytes of the whole stream, not of its last message.
 #[test]
 fn sender_reports_bytes_received_before_kill() {
     let folder = tempfile::tempdir().unwrap();

@@ -153,7 +153,7 @@ fn busy_processor_keeps_hauls_choice_ahead_of_pipe_and_unix() {
     panic!("slower than pipe or unix in each of {TRIES} tries: {behind:?}");
 }
 
-/// The time of haul's choice over the time of the better of pipe and unix, from medians.
+/// The time of haul's choice divided by the time of the better of pipe and unix, from medians.
 fn time_over_the_better(records: &[Record], metric: &str, size: u64) -> Option<f64> {
     let of = |subject| {
         let all = of(records, subject, metric);

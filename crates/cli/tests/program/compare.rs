@@ -158,7 +158,7 @@ fn compare_refuses_incomparable_files_with_reason() {
 #[test]
 fn report_makes_no_ratio_across_runs() {
     let folder = tempfile::tempdir().unwrap();
-    // Within each run there is no comparison: one has haul, the other has libc.
+    // Within each run there is no comparison: one run has haul, the other run has libc.
     let alone = |run: &str, index: usize| {
         let mut record = of(run, "memcpy", 50.0, 100.0).remove(index);
         record.comparison = None;
@@ -168,14 +168,14 @@ fn report_makes_no_ratio_across_runs() {
         .map(|(name, records)| file(folder.path(), name, records).to_str().unwrap().to_owned());
     let page = run(&mut haul(&["report", &paths[0], &paths[1]])).expect(0).out;
     assert!(page.contains("contain no comparison"), "a sentence joins two runs");
-    // Within one run, the two are compared.
+    // Within one run, the two subjects are compared.
     let records = [alone("1", 1), alone("1", 0)].concat();
     let path = file(folder.path(), "c.jsonl", records);
     let page = run(&mut haul(&["report", path.to_str().unwrap()])).expect(0).out;
     assert!(page.contains("within 3% of the best"), "nothing was compared within one run");
 }
 
-/// Three runs on each side with small differences; `longer` scales haul's time in the new ones.
+/// Three runs on each side with small differences; `longer` scales haul's time in the new runs.
 fn three_of_each(folder: &Path, longer: f64) -> [Vec<String>; 2] {
     let side = |name: &str, longer: f64| -> Vec<String> {
         let runs = [0.997, 1.0, 1.004].into_iter().enumerate();
@@ -208,9 +208,9 @@ fn three_runs_per_side_detect_five_percent() {
     let same = three_of_each(folder.path(), 1.0);
     let ran = compare_runs(&same, &["--fail-on", "changed,cannot-tell"]).expect(0);
     assert!(ran.out.contains("0 of 3 figures became slower, 0 faster; 3 stayed."), "{ran:#?}");
-    // One run on one side and three on the other: the three give the spread.
+    // One run on one side and three on the other side: the three runs give the spread.
     run(haul(&["compare", "--old", &sides[0][0], "--new"]).args(&sides[1])).expect(0);
-    // Both ways to name files cannot be mixed, and one side alone is an error.
+    // The two ways to name files cannot be mixed, and one side alone is an error.
     run(haul(&["compare", &sides[0][0], "--new"]).args(&sides[1])).expect(2);
     run(haul(&["compare", "--old"]).args(&sides[0])).expect(2);
 }

@@ -9,10 +9,11 @@ use crate::{away, run};
 
 /// How a shown command is tested.
 enum Shown {
-    /// It is run with these additional words, which may replace options of the command, and
-    /// prints this text.
+    /// The command is run with these additional words, which may replace options of the command,
+    /// and prints this text.
     Run(&'static str, &'static str),
-    /// It needs another process, minutes, or an optional package. This other test runs it.
+    /// The command needs another process, minutes, or an optional package. Another test, named
+    /// here, runs it.
     Elsewhere(&'static str),
 }
 
@@ -135,8 +136,8 @@ fn every_documented_command_has_a_test() {
     }
 }
 
-/// Runs a command as shown, with additional words. If these name an option that the command has,
-/// theirs replaces it.
+/// Runs a command as shown, with additional words. If the additional words name an option that
+/// the command has, their value replaces the command's value.
 fn does(name: &str, shown: &str, line: &str, more: &str, holds: &str, folder: &Path) {
     let option = more.split(' ').next().filter(|option| !option.is_empty());
     let is_replaced = option.is_some_and(|option| shown.ends_with(option));

@@ -220,7 +220,7 @@ fn testpmd_serves_as_switch_and_guest() {
     assert_eq!(of(&records, "copy_gain", &[]).len(), 1);
 }
 
-/// Debian's Open vSwitch with DPDK, installed in addition to the one without.
+/// Debian's Open vSwitch with DPDK, installed in addition to Open vSwitch without DPDK.
 pub(crate) const OPEN_VSWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 
 /// The interfaces with the names of a run's bridges.
@@ -368,7 +368,7 @@ fn stopped_or_killed_pvp_leaves_no_process() {
         thread::sleep(Duration::from_millis(2500));
         kill_process(pid, signal).unwrap();
         if signal == Signal::INT {
-            // It polls for Ctrl-C between windows.
+            // haul polls for Ctrl-C between windows.
             thread::sleep(Duration::from_millis(100));
         }
         let ran = finish(child);

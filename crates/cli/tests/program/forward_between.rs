@@ -55,7 +55,8 @@ fn paced_generator_keeps_its_rate() {
     assert_eq!(value(&records, "lost", &[]), 0.0);
 }
 
-/// With `--for`, a signal interrupts the run. Without it, a signal is the usual end of the run.
+/// With `--for`, a signal interrupts the run. Without `--for`, a signal is the usual end of the
+/// run.
 #[test]
 fn signal_ends_forward_with_right_counts() {
     let _turn = turn();
@@ -133,7 +134,8 @@ fn two_commands_form_switch_and_guest() {
     assert!(!socket.exists());
 }
 
-/// A guest of two queue pairs at a device of one: both commands report why no packet passes.
+/// A guest of two queue pairs at a device of one queue pair: both commands report why no packet
+/// passes.
 #[test]
 fn forward_reports_lack_of_queue_pairs() {
     let _turn = turn();
@@ -203,7 +205,8 @@ fn queue_pairs_have_a_worker_each_or_share_one() {
         let came = each_queue(&inside, "packets", "virtio0", "rx");
         let sent = each_queue(&outside, "packets", "vhost0", "tx");
         assert_eq!((came.len(), sent.len()), (2, 2), "{inside:#?} {outside:#?}");
-        // Each queue pair had at least a fifth of the packets, and the received ones were checked.
+        // Each queue pair had at least a fifth of the packets, and the received packets were
+        // checked.
         let (all_came, all_sent) = (came.iter().sum::<f64>(), sent.iter().sum::<f64>());
         assert!(came.iter().all(|packets| *packets > all_came / 5.0), "{came:?}");
         assert!(all_came > 0.0 && all_sent >= all_came, "{came:?} {sent:?}");

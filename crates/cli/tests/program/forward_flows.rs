@@ -26,7 +26,7 @@ fn cycles_of_a_packet_split_into_ring_copy_and_guest() {
         assert!(value(&records, "cycles_ring", &this) > 0.0);
         assert!(value(&records, "cycles_guest", &this) > 0.0);
         assert!(value(&records, "guest_ceiling", &this) > 0.0);
-        // The ring without a copy is the reference for the others.
+        // The ring without a copy is the reference for the other copies.
         assert_eq!(of(&records, "cycles_copy", &this).len(), usize::from(copy != "none"));
         // Without numbers, lost packets cannot be identified.
         assert_eq!(of(&records, "lost", &this).is_empty(), copy != "haul");

@@ -57,13 +57,14 @@ fn kernel_driver_passes_traffic_and_survives_restart_of_haul() {
     };
     assert!(value("files", "whole=") > 0 && value("files", "torn=") == 0, "{ran:#?}");
     assert!(value("restarted", "rx=") > 0, "{ran:#?}");
-    // All packets that were made while there was a link entered the ring, and all of those arrived.
+    // All packets that were made while there was a link entered the ring, and all packets in the
+    // ring arrived.
     let of = |name: &str| value("generator", name);
     let (sent, came) = (of("sent="), of("came="));
     assert!(came > 0 && of("made=") == sent + of("no_link=") + of("full="), "{ran:#?}");
     assert!(came <= sent && of("duplicates=") == 0, "{ran:#?}");
-    // The driver received what haul put into the ring. It counts its sent packets when it clears
-    // the buffers, including those from before.
+    // The driver received what haul put into the ring. The driver counts its sent packets when it
+    // clears the buffers, including packets that were sent before.
     let (rx, tx) = (value("driver", "rx="), value("driver", "tx="));
     assert_eq!(rx, sent, "{ran:#?}");
     assert!(tx >= came, "{ran:#?}");

@@ -162,7 +162,7 @@ fn echo_answers_its_address_and_drops_the_rest() {
     let records = forward([&ports[0], &ports[1]], &echo).expect(0).records();
     assert_eq!(counted(&records, "packets", "pcap0", "tx"), 1.0);
     assert_eq!(counted(&records, "packets", "pcap1", "tx"), 1.0);
-    // After the file's header and the packet's.
+    // The answer follows the file's header and the packet's header.
     let answer = &fs::read(at("answers.pcap")).unwrap()[24 + 16..];
     assert_eq!(answer[..6], [2, 0, 0, 0, 0, 7]);
     assert_eq!(answer[20..22], [0, 2]);
@@ -191,7 +191,7 @@ fn packets_cross_linked_interfaces_and_nothing_is_left() {
         for (here, there) in [("afxdp", "afpacket"), ("afpacket", "afxdp")] {
             let ports = [format!("{here}:interface=haul0"), format!("{there}:interface=haul1")];
             let outside = start([&ports[1], "sink"], &[]);
-            // As many as either ring holds, so neither side has to keep up.
+            // As many packets as either ring holds, so neither side has to keep up.
             let mut inside = start(["gen:rate=5k,count=500", &ports[0]], &[]);
             wait_until("the generator ends", || inside.try_wait().unwrap().is_some());
             let inside = finish(inside).expect(0).records();

@@ -120,7 +120,7 @@ fn forwarder_is_found_automatically_and_leaves_nothing() {
     let named = first.watch(&["--file-prefix", &prefix, "--nic", "ice"]).expect(0).records();
     assert_eq!(of(&named, "haul", "inbound_read").len(), 2);
     // A killed forwarder leaves its socket, which does not count as a program. The next forwarder
-    // removes it, which may belong to a test that runs at the same time.
+    // removes the socket; that forwarder may belong to a test that runs at the same time.
     let (left, runtime) = (first.socket.clone(), first.runtime.clone());
     first.end(Signal::KILL);
     let mut gone = haul(&["pcie", "watch", "--for", "1s", "--file-prefix", &prefix]);
@@ -138,7 +138,7 @@ fn forwarder_is_found_automatically_and_leaves_nothing() {
 fn forwarder_with_private_runtime_folder_is_found_by_process_and_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = haul(&["forward", "--json", "--port", "nic:model=ice,rate=1M"]);
-    // It ends by itself if this test fails.
+    // The forwarder ends by itself if this test fails.
     command.args(["--port", "null", "--for", "30s"]).env("RUNTIME_DIRECTORY", folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();

@@ -58,7 +58,7 @@ fn record_keeps_programs_output_and_exit_code() {
     // An existing file is never overwritten; the error comes before the program runs.
     let again = run(&mut record(folder.path(), &sort)).expect(2).says(&["it exists", "-o"]);
     assert_eq!(again.out, "");
-    // Without -o, the program names the trace, and the next recording finds a free name.
+    // Without -o, the trace gets the program's name, and the next recording finds a free name.
     for name in ["sort.trace", "sort-2.trace"] {
         let _ = fs::remove_file(folder.path().join("sort.trace"));
         fs::write(folder.path().join("sort.trace"), "").unwrap();
@@ -100,7 +100,7 @@ fn requested_program_gets_requested_name_and_others_a_line() {
 }
 
 /// A shim, like those of pyenv and rustup: it starts many programs, and then executes the requested
-/// one.
+/// program.
 #[test]
 fn trace_of_a_shim_is_of_the_executed_program() {
     let folder = tempfile::tempdir().unwrap();
@@ -275,7 +275,7 @@ fn record_reports_failing_and_unrecordable_programs() {
 #[test]
 fn record_continues_after_ctrl_c() {
     let folder = tempfile::tempdir().unwrap();
-    // It ends by itself when it is interrupted, as a server does.
+    // The script ends by itself when it is interrupted, as a server does.
     let script = "trap 'sort words; exit 0' INT; echo ready; while :; do sleep 0.05; done";
     fs::write(folder.path().join("words"), "b\na\n").unwrap();
     let arguments = ["-o", "server", "--", "sh", "-c", script];
@@ -293,7 +293,7 @@ fn record_continues_after_ctrl_c() {
     for shell in of_parent(child.id()) {
         kill_process(Pid::from_raw(shell.cast_signed()).unwrap(), Signal::INT).unwrap();
     }
-    // Its exit code is the program's.
+    // The exit code of haul is the program's.
     let ran = finish(child).expect(0);
     assert!(ran.out.contains("ready") && ran.out.contains("a\nb"), "{ran:#?}");
     ran.says(&["interrupted", "haul: recorded"]);

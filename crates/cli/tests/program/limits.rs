@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::{Ran, away, haul, run};
 
-/// The program under a limit, in its own folder.
+/// Runs the program under a limit, in a separate folder.
 fn under(limit: &str, arguments: &str) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
@@ -34,7 +34,8 @@ fn lack_of_descriptors_is_an_error_that_names_the_limit() {
 
 #[test]
 fn lack_of_memory_is_an_error_that_names_the_limit() {
-    // The tuner's need depends on the last-level cache: this is less than it needs on any machine.
+    // The tuner's need depends on the last-level cache: this limit is less than it needs on any
+    // machine.
     under("-v 60000", "copy tune --budget 0.1").expect(1).says(&["ulimit -v"]);
 }
 
@@ -66,7 +67,7 @@ fn missing_folder_for_sockets_is_named() {
 }
 
 /// Tries limits from one under which the program cannot start to one under which everything fits.
-/// As soon as a message fits, it names the lack of memory.
+/// As soon as there is memory for a message, the message names the lack of memory.
 #[test]
 fn channels_under_address_limit_name_it_in_their_error() {
     let folder = tempfile::tempdir().unwrap();

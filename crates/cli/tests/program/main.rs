@@ -193,9 +193,9 @@ fn public_folder() -> (tempfile::TempDir, PathBuf) {
 
 /// Puts a copy of the program `from` at `to`, ready to be started.
 ///
-/// Another process writes it. If this one did, a child that another test starts at the same time
-/// would hold the open file until its own `exec`. Until then the program could not be run: `Text
-/// file busy`.
+/// Another process writes the copy. If this process wrote it, a child that another test starts at
+/// the same time would hold the open file until its own `exec`. Until then the program could not
+/// be run: `Text file busy`.
 fn install(from: &Path, to: &Path) {
     let ran = run(Command::new("install").args(["-m", "755"]).args([from, to]));
     assert_eq!(ran.code, Some(0), "{ran:#?}");

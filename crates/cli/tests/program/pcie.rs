@@ -272,7 +272,7 @@ fn rates_are_packets_or_bits_of_the_line() {
     forward("gen:size=60,rate=1GB/s").expect(2);
 }
 
-/// The public model and the estimate differ, and each explains why.
+/// The public model and the estimate differ, and each output explains why.
 #[test]
 fn bandwidth_explains_difference_from_estimate() {
     let words = ["pcie", "bandwidth", "--model-nic", "dpdk", "--sizes", "64,1518"];
@@ -318,7 +318,7 @@ fn estimate_refuses_options_for_excluded_packets() {
         changed(words, traffic).expect(2).says(&[words[0], "--traffic both"]);
         assert_ne!(of(words).expect(0).out, both, "{words:?}");
     }
-    // Alone, it also applies to calls that send.
+    // Without `--tx-histogram`, it also applies to calls that send.
     changed(&["--histogram", "8:1"], "tx").expect(0);
 }
 
@@ -330,7 +330,8 @@ fn list_shows_devices_or_says_that_none_is_visible() {
     assert!(ran.records().iter().all(|record| record.experiment == "pcie.list"));
 }
 
-/// A capture in tcpdump's format, of packets of these sizes, of which at most 4 B were kept.
+/// A capture in tcpdump's format with packets of these sizes; the capture has at most 4 B of each
+/// packet.
 fn pcap(sizes: &[u32]) -> Vec<u8> {
     let mut words = vec![0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1];
     for size in sizes {
@@ -393,7 +394,7 @@ fn sweep(words: &[&str]) -> Ran {
     run(command.args(words))
 }
 
-/// The cookbook's charts, from a modelled core. They are the same on any machine.
+/// The cookbook's charts, from a modelled core. The charts are the same on any machine.
 #[test]
 fn sweep_finds_break_and_estimate_matches_counts() {
     let words = ["--core", "120:55", "--rates", "4M..14M:2M"];

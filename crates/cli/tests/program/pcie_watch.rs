@@ -28,7 +28,7 @@ enum Plays {
     Half,
     /// Sends an invalid answer.
     Nonsense,
-    /// Sends more than it announced.
+    /// Sends more bytes than it announced.
     Huge,
 }
 

@@ -1,4 +1,5 @@
-//! Signals that ask to end: one rule for all commands. Tests of each command check what it keeps.
+//! Signals that ask to end: one rule for all commands. Tests of each command check what the
+//! command keeps.
 
 use std::fs;
 use std::io::Read;
@@ -49,7 +50,7 @@ fn signal_ends_command_without_records_at_once() {
     let page = folder.path().join("page.html");
     let all = [(2, Signal::INT), (15, Signal::TERM), (1, Signal::HUP), (3, Signal::QUIT)];
     for (number, by) in all.into_iter().filter(|(_, by)| is_ended_by(*by)) {
-        // It waits for its input.
+        // The command waits for its input.
         let report = start(&mut haul(&["report", "-", "--out-file", page.to_str().unwrap()]));
         wait_until_it_watches(&report);
         signal(&report, by);
@@ -90,7 +91,7 @@ fn second_signal_after_a_moment_aborts_and_leaves_no_file() {
     let arguments = ["heap", "replay", trace.to_str().unwrap(), "--against", "libc"];
     let child = start(haul(&arguments).env("TMPDIR", &temporary));
     wait_until("a folder of steps exists", || fs::read_dir(&temporary).unwrap().count() > 0);
-    // Its driver hangs, so the run cannot end by itself.
+    // The command's driver hangs, so the run cannot end by itself.
     let driver = || children(child.id()).into_iter().next();
     wait_until("a driver runs", || driver().is_some());
     for driver in children(child.id()) {

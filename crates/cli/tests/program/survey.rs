@@ -117,7 +117,7 @@ fn survey_renames_earlier_records() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     wait_for_lines(&folder.path().join("survey.jsonl.old"), 1);
-    // The machine and a record: a run without a record renames the earlier ones back.
+    // The machine and a record: a run without a record renames the earlier records back.
     wait_for_lines(&records, 2);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     finish(child);
@@ -157,8 +157,8 @@ fn survey_refuses_full_disk_before_measuring() {
 #[test]
 fn disk_that_fills_up_loses_no_written_record() {
     // The disk first has the required room; then another file fills it, and the survey continues.
-    // It is a full survey, because a quick one on a busy machine may be out of time before it has
-    // filled the last page of its file.
+    // The survey is a full one, because a quick one on a busy machine may be out of time before
+    // it has filled the last page of its file.
     let script = "$HAUL survey --out $DISK/out & survey=$!; \
         while ! [ -s $DISK/out/survey.jsonl ]; do sleep 0.1; done; \
         cat /dev/zero > $DISK/other 2>/dev/null; \

@@ -7,7 +7,7 @@ use std::{env, fs};
 use crate::C_FLAGS;
 use crate::toolchain::{compilers, run};
 
-/// The head of the function that encloses a piece without one.
+/// The head of the function that encloses a piece without a function.
 const HEAD: &str = "void example(void *target, const void *source, size_t n);\n\
                      void example(void *target, const void *source, size_t n)\n{\n\
                      (void)target; (void)source; (void)n;\n";
@@ -33,7 +33,8 @@ fn pieces() -> Vec<(String, String)> {
     pieces
 }
 
-/// A piece as a file that can be compiled. A piece without `main` becomes the body of a function.
+/// Turns a piece into a file that can be compiled. A piece without `main` becomes the body of a
+/// function.
 fn whole(piece: &str) -> String {
     if piece.contains("main(") {
         return piece.to_owned();

@@ -28,7 +28,7 @@ pub(crate) fn skip(what: &str, why: &str, remedy: &str) {
     eprintln!("SKIPPED: {what}: {why}: {remedy}");
 }
 
-/// The installed compilers for "c" or "c++". Each missing one is a skip.
+/// The installed compilers for "c" or "c++". Each missing compiler is a skip.
 pub(crate) fn compilers(language: &str) -> Vec<String> {
     let all = if language == "c" { ["gcc", "clang"] } else { ["g++", "clang++"] };
     let (here, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|compiler| is_here(compiler));

@@ -73,8 +73,8 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// DPDK up to 22.11 does not escape strings in JSON, so this omits the characters that would break
-/// it.
+/// DPDK up to 22.11 does not escape strings in JSON, so this function omits the characters that
+/// would break it.
 fn printable(text: &str) -> String {
     let is_plain = |c: &char| (' '..='~').contains(c) && *c != '"' && *c != '\\';
     text.chars().filter(is_plain).collect()

@@ -27,7 +27,7 @@ pub(crate) fn cycles() -> u64 {
 }
 
 /// The number of ticks per second. `dpdk_hz` is the frequency that DPDK measured for its counter,
-/// which on x86 is the same counter as this one.
+/// which on x86 is the same counter as here.
 pub(crate) fn cycles_per_s(dpdk_hz: u64) -> u64 {
     if cfg!(target_arch = "x86_64") {
         return dpdk_hz;

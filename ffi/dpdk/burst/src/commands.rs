@@ -28,7 +28,8 @@ pub(crate) const COMMANDS: [(&CStr, Handler, &CStr); 5] = [
     (c"/haul/burst/histogram", histogram, c"Parameters: port,queue[,rx|tx[,moment,from]]"),
 ];
 
-/// The largest number of sizes, with their counts, per answer. Each takes two entries.
+/// The largest number of sizes, with their counts, per answer. Each size takes two entries of the
+/// answer.
 const PAIRS_MAX: usize = 100;
 /// The largest number of names per list.
 const NAMES_MAX: usize = 150;

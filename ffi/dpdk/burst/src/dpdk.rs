@@ -79,7 +79,7 @@ pub(crate) const EVENT_DESTROY: c_int = 8;
 /// Room for the longest name of a port and its NUL (RTE_ETH_NAME_MAX_LEN is 64).
 pub(crate) const NAME_BYTES: usize = 256;
 
-/// Declares the table of functions. Each is found by its name or by an older name.
+/// Declares the table of functions. Each function is found by its name or by an older name.
 macro_rules! functions {
     ($($(#[$text:meta])* $name:ident: $kind:ty = $($symbol:literal)|+,)*) => {
         /// DPDK's functions. The table exists only if all functions were found.
@@ -145,8 +145,8 @@ functions! {
         = c"rte_tel_data_add_array_string",
 }
 
-/// DPDK's functions, or the name of the first missing one. They are looked up once, at the first
-/// command, because by then the program has loaded every part of DPDK that it uses.
+/// DPDK's functions, or the name of the first missing one. The functions are looked up once, at
+/// the first command, because by then the program has loaded every part of DPDK that it uses.
 pub(crate) fn functions() -> Result<&'static Functions, &'static str> {
     static FUNCTIONS: OnceLock<Result<Functions, &'static str>> = OnceLock::new();
     FUNCTIONS.get_or_init(|| Functions::find(&libraries())).as_ref().map_err(|missing| *missing)

@@ -1,9 +1,9 @@
 //! `libhaul_dpdk_burst.so`: counts the packets of each burst of an unmodified DPDK program.
 //!
-//! `program -d libhaul_dpdk_burst.so ...`: DPDK loads it like a driver. Its constructor registers
-//! telemetry commands and does nothing else. One command attaches a callback to every queue of
-//! every port. From then on each burst increments the counter of its size. Only the polling
-//! thread writes this counter. Another command removes the callbacks.
+//! `program -d libhaul_dpdk_burst.so ...`: DPDK loads it like a driver. The constructor of this
+//! library registers telemetry commands and does nothing else. One command attaches a callback to
+//! every queue of every port. From then on each burst increments the counter of its size. Only
+//! the polling thread writes this counter. Another command removes the callbacks.
 //!
 //! The build needs no DPDK. The library does not link DPDK, because this could load a second copy
 //! of DPDK into the process. Modules, lowest first:

@@ -79,8 +79,8 @@ struct Retired {
 pub(crate) struct Ports {
     pub(crate) attached: Vec<Attached>,
     retired: Vec<Retired>,
-    /// Callbacks that DPDK refused to remove because their port or queue is gone. They stay,
-    /// because DPDK may still call them if another port gets the number.
+    /// Callbacks that DPDK refused to remove because their port or queue is gone. These callbacks
+    /// stay, because DPDK may still call them if another port gets the number.
     stranded: Vec<Attached>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Done {
     pub(crate) queues: u64,
     /// Removed callbacks that wait for threads to leave.
     pub(crate) waiting: u64,
-    /// The reason of DPDK's first refusal (`rte_errno`).
+    /// The reason for DPDK's first refusal (`rte_errno`).
     pub(crate) refused: Option<c_int>,
 }
 
@@ -109,8 +109,8 @@ pub(crate) fn lock(dpdk: &Functions) -> MutexGuard<'static, Ports> {
 }
 
 impl Ports {
-    /// Attaches to every queue, of one port or of all ports, that has no callback of the probe
-    /// yet.
+    /// Attaches to every queue that has no callback of the probe yet, of one port or of all
+    /// ports.
     pub(crate) fn attach(&mut self, dpdk: &Functions, only: Option<u16>, how: How) -> Done {
         self.remove_gone(dpdk);
         let mut done = Done::default();
@@ -151,8 +151,8 @@ impl Ports {
                 Direction::Tx => unsafe { (dpdk.add_tx)(port, queue, sending, user) },
             };
             if callback.is_null() {
-                // The usual reason is that there are no more queues. The caller uses the reason
-                // only if nothing was attached.
+                // Usually DPDK refuses because there are no more queues. The caller uses the
+                // reason only if nothing was attached.
                 done.refused = done.refused.or(dpdk::error_number());
                 return;
             }

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::dpdk::Mbuf;
 
-/// The largest burst that has a separate counter. It is larger than the bursts of testpmd
+/// The largest burst that has a separate counter. This size is larger than the bursts of testpmd
 /// (MAX_PKT_BURST) and of other known programs.
 pub(crate) const BATCH_MAX: usize = 512;
 /// The counter of bursts of more than [`BATCH_MAX`] packets.
@@ -39,19 +39,18 @@ pub(crate) const PACKETS_SIZED: usize = LARGER_PACKETS + 1;
 pub(crate) const BYTES: usize = PACKETS_SIZED + 1;
 /// The sum of the cycles from each sampled burst to the next burst.
 pub(crate) const GAP_CYCLES: usize = BYTES + 1;
-/// The first of [`GAPS`] counters of gaps, one for each number of bits that the cycles of a gap
-/// have.
+/// The first of [`GAPS`] counters of gaps: one per number of bits in a gap's cycle count.
 pub(crate) const FIRST_GAP: usize = GAP_CYCLES + 1;
 pub(crate) const GAPS: usize = 65;
 pub(crate) const WORDS: usize = FIRST_GAP + GAPS;
 
-/// One burst in this many of each size is a sample. The 3 reads of the clock, some 30 ns, then
+/// Of this many bursts of one size, one is a sample. The 3 reads of the clock, some 30 ns, then
 /// cost 0.2 ns per burst. The counter of the size decides, so that no other counter is needed and
 /// each size is sampled in proportion.
 const PERIOD: u64 = 128;
 
-/// How long a reader waits for the polling thread. That thread polls about every microsecond; if
-/// it is idle instead, two reads agree.
+/// How long a reader waits for the polling thread. The polling thread polls about every
+/// microsecond; if the thread is idle instead, two reads agree.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The time between two checks whether the copy is complete.
 const PAUSE: Duration = Duration::from_micros(20);
@@ -61,7 +60,7 @@ const CHECKS: u32 = 50;
 
 /// The next burst ends a gap, or every burst is a sample. Only the polling thread writes this bit.
 const OPEN: u32 = 1;
-/// The other bits: the state of a copy.
+/// All bits except [`OPEN`]: the state of a copy.
 const COPY: u32 = !OPEN;
 /// No reader requests a copy.
 const IDLE: u32 = 0;
@@ -79,10 +78,10 @@ pub(crate) type Counters = Box<[u64; WORDS]>;
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     /// The time of the previous burst if that was a sample, else 0. Only the polling thread uses
-    /// it.
+    /// this field.
     last: AtomicU64,
-    /// [`OPEN`] and the state of a copy, in one word, so that a burst loads only one. If it is not
-    /// zero, the burst takes the rare path. SYNC: copy of a slot.
+    /// [`OPEN`] and the state of a copy, in one word, so that a burst loads only one word. If the
+    /// word is not zero, the burst takes the rare path. SYNC: copy of a slot.
     state: AtomicU32,
     /// Whether every burst is a sample, so that the size of every packet is added.
     is_exact: bool,
@@ -123,7 +122,7 @@ impl Slot {
             return unsafe { self.count_larger(packets, count) };
         }
         let is_sample = self.add(usize::from(count), 1).is_multiple_of(PERIOD);
-        // SYNC: copy of a slot. Relaxed: the rare path loads it again.
+        // SYNC: copy of a slot. Relaxed: the rare path loads the state again.
         if is_sample || self.state.load(Ordering::Relaxed) != IDLE {
             // SAFETY: the caller's promise.
             return unsafe { self.rare(is_sample, packets, count) };
@@ -176,7 +175,7 @@ impl Slot {
         self.state.load(Ordering::Acquire) & COPY
     }
 
-    /// Changes the state of the copy from `from` to `to`. Returns whether it was in `from`.
+    /// Changes the state of the copy from `from` to `to`. Returns whether the state was `from`.
     fn change(&self, from: u32, to: u32) -> bool {
         let next = |state: u32| (state & COPY == from).then_some(state & OPEN | to);
         self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).is_ok()
@@ -188,14 +187,14 @@ impl Slot {
     fn add(&self, word: usize, more: u64) -> u64 {
         let counter = &self.counters[word];
         let sum = counter.load(Ordering::Relaxed).wrapping_add(more);
-        // Release: a reader that sees a later burst also sees all of an earlier one.
+        // Release: a reader that sees a later burst also sees every counter of an earlier burst.
         counter.store(sum, Ordering::Release);
         sum
     }
 
     fn copy_if_requested(&self) {
-        // SYNC: copy of a slot. This is an exchange, because if a program breaks DPDK's rule and
-        // two threads poll one queue, only one of them may make the copy.
+        // SYNC: copy of a slot. The change of state is an exchange, because if a program breaks
+        // DPDK's rule and two threads poll one queue, only one of them may make the copy.
         if self.change(REQUESTED, COPYING) {
             for (copy, counter) in self.copy.iter().zip(&self.counters) {
                 copy.store(counter.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -212,7 +211,8 @@ impl Slot {
         let _turn = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let end = Instant::now() + PATIENCE;
         loop {
-            // SYNC: copy of a slot. This drops a copy that an earlier reader did not wait for.
+            // SYNC: copy of a slot. This exchange drops a copy that an earlier reader did not
+            // wait for.
             self.change(COMPLETE, IDLE);
             if let Some(counters) = self.read_idle() {
                 return Some(counters);
@@ -234,7 +234,7 @@ impl Slot {
     }
 
     /// The counters, if two reads of them are equal. Counters only grow, so all of them had these
-    /// values from the end of the first read to the beginning of the second.
+    /// values from the end of the first read to the beginning of the second read.
     fn read_idle(&self) -> Option<Counters> {
         let (first, second) = (read(&self.counters), read(&self.counters));
         (first == second).then_some(second)
@@ -297,8 +297,8 @@ pub(crate) unsafe extern "C" fn sending(
     unsafe { slot.count(packets, count) }
 }
 
-/// Counts nothing. It shows the time that DPDK itself needs to call a callback after a receive
-/// burst.
+/// Counts nothing. This callback shows the time that DPDK itself needs to call a callback after a
+/// receive burst.
 pub(crate) unsafe extern "C" fn nothing_received(
     _port: u16,
     _queue: u16,
@@ -327,7 +327,8 @@ mod tests {
 
     use super::*;
 
-    /// The number of all packets. Checks that it agrees with the other counters of the moment.
+    /// The number of all packets. Checks that this number agrees with the other counters of the
+    /// moment.
     fn packets(counters: &Counters) -> u64 {
         (0..=BATCH_MAX).map(|size| size as u64 * counters[size]).sum::<u64>()
             + counters[LARGER_PACKETS]

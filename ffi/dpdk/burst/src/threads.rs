@@ -1,11 +1,11 @@
 //! Whether every thread has left a removed callback.
 //!
 //! DPDK's burst functions walk their callbacks without a lock. A thread that began before a
-//! callback was removed may still run it, or may be about to load the pointer to the next
-//! callback from it. DPDK does not report when the thread is done. But the callback and that load
-//! are only some hundred instructions without a system call. A thread has therefore left them if
-//! it has run for [`ENOUGH`] since the removal, sleeps in a system call, or has ended. A thread
-//! that waits for a processor has not left, however long it waits.
+//! callback was removed may still run the callback, or may be about to load the pointer to the
+//! next callback from it. DPDK does not report when the thread is done. But the callback and that
+//! load are only some hundred instructions without a system call. A thread has therefore left
+//! them if it has run for [`ENOUGH`] since the removal, sleeps in a system call, or has ended. A
+//! thread that waits for a processor has not left, however long it waits.
 
 use std::fs;
 use std::time::Duration;
@@ -47,8 +47,8 @@ impl Suspects {
         Self(seen.collect())
     }
 
-    /// Whether every thread has left the callback. Removes the threads that have left from the
-    /// list.
+    /// Whether every thread has left the callback. Removes from the list the threads that have
+    /// left.
     pub(crate) fn have_left(&mut self) -> bool {
         self.0.retain(|suspect| match read_state(suspect.id) {
             None => false,

@@ -69,7 +69,7 @@ pub(crate) fn describe(dropin: &Dropin) -> String {
     text
 }
 
-/// The number of some blocks, and of their bytes.
+/// A number of blocks, and the number of their bytes.
 struct Sum {
     count: c_uint,
     bytes: usize,

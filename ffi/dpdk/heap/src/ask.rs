@@ -18,11 +18,11 @@ use crate::request::Request;
 const REQUEST_MAX: usize = 1 << 40;
 
 /// The largest number of retries with DPDK. Before each retry twice as much memory is returned as
-/// before the previous one, so this limit matters only while extents are in transit.
+/// before the previous retry, so this limit matters only while extents are in transit.
 const ROUNDS: u32 = 64;
 
 /// How long to wait for an extent in transit. DPDK needs some 10 ms to clear and unmap the
-/// longest one.
+/// longest extent.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Contains a folder for each size of huge pages, with the counters of the kernel's pool
@@ -68,13 +68,14 @@ pub(crate) fn is_dpdk_busy() -> bool {
 }
 
 impl Request {
-    /// Asks DPDK, and asks again after the heaps have returned idle memory, in steps that double.
-    /// Each step costs DPDK some milliseconds per 64 MiB, which it clears; a refusal costs tens
-    /// of microseconds.
+    /// Asks DPDK, and asks again after the heaps have returned idle memory, in steps that double
+    /// in size. Each step costs DPDK some milliseconds per 64 MiB, which it clears; a refusal
+    /// costs tens of microseconds.
     ///
-    /// `ask_heaps` asks the heaps that were not asked before. It runs before memory is returned,
-    /// because from the same memory a heap makes two to three times as many small blocks as DPDK.
-    /// It runs again at the end, because memory may have been in transit meanwhile.
+    /// `ask_heaps` asks the heaps that were not asked before. `ask_heaps` runs before memory is
+    /// returned, because from the same memory a heap makes two to three times as many small
+    /// blocks as DPDK. `ask_heaps` runs again at the end, because memory may have been in transit
+    /// meanwhile.
     pub(crate) fn ask<T>(self, ask: impl Fn() -> *mut T, ask_heaps: impl Fn() -> *mut T) -> *mut T {
         let call = DpdkCall::begin();
         let sources: [&dyn Fn() -> *mut T; 4] =
@@ -154,7 +155,7 @@ impl Request {
         let is_with = |more: usize| self.bytes <= idle.saturating_add(more);
         let sockets = dropin.heaps.iter().map(|each| each.range.socket);
         let free: usize = sockets.map(|socket| free_bytes(dropin, socket)).sum();
-        // The kernel is asked last, because that takes longest.
+        // The kernel is asked last, because its answer takes longest.
         is_with(free) || (dropin.has_sockets && is_with(pool_bytes(Path::new(POOLS))))
     }
 }

@@ -4,12 +4,13 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Refusals take at most one part in this many of the time. Before a heap refuses, it searches
-/// all of its slots, which takes milliseconds if there are many, and DPDK may have the memory.
+/// The time for refusals is at most the whole time divided by this number. Before a heap refuses,
+/// it searches all of its slots, which takes milliseconds if there are many, and DPDK may have
+/// the memory.
 const REFUSAL_SHARE: u32 = 20;
 
-/// The longest refusal that counts. A longer one was interrupted, and memory may have become free
-/// since.
+/// The longest refusal that counts. A longer refusal was interrupted, and memory may have become
+/// free since.
 const REFUSAL_MAX: Duration = Duration::from_millis(100);
 
 /// The origin of all times.

@@ -1,8 +1,9 @@
 //! The directory, which the processes of one DPDK application share in addition to the heaps'
-//! metadata. It is a memzone, found by its name, with the location and the extents of each heap.
+//! metadata. The directory is a memzone, found by its name, with the location and the extents of
+//! each heap.
 //!
-//! A memzone lies at the same address in every process and ends with the application. Every value
-//! is checked when it is read, because another process may have overwritten it.
+//! A memzone has the same address in every process and ends with the application. Every value is
+//! checked when it is read, because another process may have overwritten it.
 
 use core::ffi::{CStr, c_int};
 use core::mem::offset_of;
@@ -17,8 +18,8 @@ use crate::memory::SOCKETS_MAX;
 /// The memzone's name.
 const NAME: &CStr = c"haul_rte_malloc";
 
-/// "haulrtem" in ASCII, read as a big-endian number. It is written last, so that a directory that
-/// contains it is complete.
+/// "haulrtem" in ASCII, read as a big-endian number. The number is written last, so that a
+/// directory that contains it is complete.
 const MAGIC: u64 = 0x6861_756c_7274_656d;
 
 /// Version of this layout and of the heap's layout. Processes of different versions cannot share
@@ -29,7 +30,7 @@ const VERSION: u32 = 6;
 /// each, so this suffices for about 256 GiB.
 const EXTENTS_MAX: usize = 4096;
 
-/// A block of DPDK that is an extent of a heap. Its state word is `address`.
+/// A block of DPDK that is an extent of a heap. The state word of a slot is `address`.
 #[repr(C)]
 struct Slot {
     /// 0 if the slot is free, [`TAKEN`] while its other words are written, else the block's
@@ -61,7 +62,7 @@ pub(crate) struct Directory {
     transit: AtomicU32,
     /// 1 once a secondary process has attached.
     secondaries: AtomicU64,
-    /// The requests of secondary processes to the primary one.
+    /// The requests of secondary processes to the primary process.
     pub(crate) mailbox: Mailbox,
     locations: [LocationWords; SOCKETS_MAX],
     extents: [Slot; EXTENTS_MAX],
@@ -160,8 +161,8 @@ impl Directory {
         self.locations[..heaps].iter().map(LocationWords::read).collect()
     }
 
-    /// Marks that an extent may be in transit, until the guard is dropped. In transit means that
-    /// DPDK counts the extent as allocated and it is not in the directory, or the reverse.
+    /// Marks that an extent may be in transit, until the guard is dropped. An extent is in
+    /// transit if DPDK counts it as allocated but it is not in the directory, or the reverse.
     pub(crate) fn begin_transit(&self) -> Transit<'_> {
         // SYNC: extents in transit.
         self.transit.fetch_add(TRANSIT_STEP + 1, Ordering::SeqCst);
@@ -185,7 +186,7 @@ impl Directory {
         let Some(index) = self.extents.iter().position(is_taken) else {
             return false;
         };
-        // The end is raised before the slot is written, so that every visible extent lies before
+        // `end` is raised before the slot is written, so that every visible extent lies before
         // the end.
         self.end.fetch_max(index as u64 + 1, Ordering::Relaxed);
         let slot = &self.extents[index];
@@ -271,7 +272,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Removes an extent whose pages are all idle. The caller owns it and must return it to DPDK.
+    /// Removes an extent whose pages are all idle. The caller owns the removed extent and must
+    /// return it to DPDK.
     pub(crate) fn remove_idle(&self) -> Option<Extent> {
         let (slot, extent) = self.slots().find(|(slot, extent)| {
             let all = mask(extent.pages);
@@ -294,7 +296,7 @@ impl Directory {
 /// The unit of the upper half of `transit`, which each transit adds.
 const TRANSIT_STEP: u32 = 1 << 16;
 
-/// While this lives, an extent may be in transit.
+/// While this guard lives, an extent may be in transit.
 pub(crate) struct Transit<'a> {
     directory: &'a Directory,
 }
@@ -367,7 +369,7 @@ mod tests {
             directory.publish(&[LOCATION]);
             damage(&directory);
             if directory.locations().is_ok() {
-                // Only a base with which the end overflows makes an end beyond all addresses.
+                // Only a base that makes the end overflow gives an end beyond all addresses.
                 directory.locations[0].base.store(1 << 63, Ordering::Relaxed);
             }
             assert_eq!(directory.locations(), Err(Problem::Unusable));

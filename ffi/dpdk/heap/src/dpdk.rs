@@ -1,5 +1,6 @@
 //! DPDK's functions, and the few structures of its interface. The drop-in's functions hide
-//! DPDK's, which are looked up when they are first needed. Nothing of DPDK is linked or included.
+//! DPDK's functions, which are looked up when they are first needed. Nothing of DPDK is linked or
+//! included.
 //!
 //! The layouts are those of DPDK's stable ABI, unchanged from 18.11 to 26.07, for 64-bit
 //! little-endian machines: lib/eal/include/rte_memory.h, rte_memzone.h, rte_malloc.h.
@@ -78,8 +79,8 @@ pub(crate) type ThreadMain = extern "C" fn(*mut c_void) -> *mut c_void;
 /// The main function of a DPDK thread since 23.11.
 pub(crate) type ControlMain = extern "C" fn(*mut c_void) -> u32;
 
-/// Declares the table of functions. Each is looked up by its name. The result is the one that the
-/// program's reference to the name would have without this library.
+/// Declares the table of functions. Each function is looked up by its name. The result is the
+/// function to which the program's reference to the name would resolve without this library.
 macro_rules! functions {
     (
         required { $($(#[$text:meta])* $name:ident: $kind:ty,)* }
@@ -173,7 +174,7 @@ pub(crate) fn functions() -> Option<&'static Functions> {
 }
 
 /// The calling thread's `rte_errno` (rte_errno.h), which is a thread-local variable; `None` if it
-/// is not found. Each call looks it up, because only failures need it.
+/// is not found. Each call looks the variable up, because only failures need it.
 pub(crate) fn error_number() -> Option<c_int> {
     const NAME: &CStr = c"per_lcore__rte_errno";
     let number = Library::next().symbol(NAME).or_else(|| Library::loaded()?.symbol(NAME))?;

@@ -22,8 +22,9 @@ use crate::request::Request;
 const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
 
 /// The largest block for which a heap grows, in bytes: its largest class. DPDK serves larger
-/// blocks, unless a heap has idle memory for them. Their cost is the memory and not the search.
-/// If a heap grew for them, the next request to DPDK would have to clear all of that memory.
+/// blocks, unless a heap has idle memory for them. For larger blocks, the cost is the memory and
+/// not the search. If a heap grew for them, the next request to DPDK would have to clear all of
+/// that memory.
 pub(crate) const GROWN_BYTES_MAX: usize = 256 << 10;
 
 /// The largest block that a heap serves from idle memory, in bytes: a quarter of the largest
@@ -31,7 +32,7 @@ pub(crate) const GROWN_BYTES_MAX: usize = 256 << 10;
 const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// The lowest socket number that DPDK assigns to a heap of the program's own memory
-/// (RTE_MAX_NUMA_NODES). It is 32 in Debian's build and 4 in the smallest build.
+/// (RTE_MAX_NUMA_NODES). The number is 32 in Debian's build and 4 in the smallest build.
 const SOCKETS_EXTERNAL: c_int = 4;
 
 /// The heap of one socket.
@@ -65,14 +66,14 @@ pub(crate) struct Owned<'a> {
 pub(crate) enum Lookup<T> {
     /// The pointer is a block of a heap.
     Ours(T),
-    /// The pointer is in a heap's memory but is not a live block. This was reported.
+    /// The pointer is in a heap's memory but is not a live block. The misuse was reported.
     Misuse,
     /// The pointer belongs to DPDK.
     NotOurs,
 }
 
 impl Dropin {
-    /// Allocates a block. If it returns `None`, the caller asks DPDK.
+    /// Allocates a block. If this returns `None`, the caller asks DPDK.
     ///
     /// # Safety
     ///
@@ -178,7 +179,8 @@ impl Dropin {
         self.look_up("rte_free", pointer, |owner| unsafe { owner.heap.free(pointer) })
     }
 
-    /// The block that begins at `pointer`. A misuse is reported for the function `caller`.
+    /// The block that begins at `pointer`. A misuse is reported with the name of the function
+    /// `caller`.
     pub(crate) fn find(&self, caller: &str, pointer: NonNull<u8>) -> Lookup<Owned<'_>> {
         self.look_up(caller, pointer, |owner| {
             // SAFETY: the call reads the block only in debug mode, and the heap is not in this
@@ -236,8 +238,8 @@ impl Dropin {
     }
 
     /// Returns all memory to DPDK when DPDK ends, live blocks included. The program must not use
-    /// them after that, and DPDK removes only the files of free huge pages. Does nothing if a
-    /// secondary process may use the memory. No thread may call a heap afterwards.
+    /// the blocks after that, and DPDK removes only the files of free huge pages. Does nothing if
+    /// a secondary process may use the memory. No thread may call a heap afterwards.
     pub(crate) fn return_all(&self) {
         // A child of fork shares DPDK's memory with its parent, whose heaps are in it.
         let is_own = self.directory.primary() == std::process::id();
@@ -263,8 +265,8 @@ impl Dropin {
     }
 
     /// Gives idle extents of at least `wanted` bytes back to DPDK, which needs the memory itself.
-    /// Returns the number of their bytes. It gives back no more extents than needed, because DPDK
-    /// clears each one.
+    /// Returns the number of bytes in these extents. The heaps give back no more extents than
+    /// needed, because DPDK clears each one.
     #[cold]
     pub(crate) fn give_back(&self, wanted: usize) -> usize {
         let give_one = || self.heaps.first().and_then(|heap| heap.extents.give_back_one());
@@ -301,7 +303,7 @@ impl SocketHeap {
     }
 
     /// Asks an exhausted heap once more and measures the time. If the heap refuses again, its
-    /// back-off begins; else it ends.
+    /// back-off begins; otherwise the back-off ends.
     #[cold]
     fn allocate_again(&self, bytes: usize, align: usize, tag: Tag) -> Option<NonNull<u8>> {
         let start = Instant::now();
@@ -349,7 +351,7 @@ impl SocketHeap {
     }
 }
 
-/// Allocates a block with the tag of its type's name. `heap` may refuse it.
+/// Allocates a block with the tag of its type's name. `heap` may refuse the block.
 ///
 /// # Safety
 ///
@@ -364,8 +366,8 @@ unsafe fn tagged(
     let tag = match unsafe { names.known(name) } {
         Some(tag) => tag,
         None => {
-            // Tags are few and permanent, so none is used up for a block that DPDK serves in the
-            // end.
+            // Tags are few and permanent, so no tag is used up for a block that DPDK serves in
+            // the end.
             let probe = allocate(Tag::NONE)?;
             // SAFETY: allocated just now, and no other thread has it.
             unsafe { heap.free(probe) }.ok()?;
@@ -392,7 +394,7 @@ impl Owned<'_> {
         self.pointer
     }
 
-    /// Whether the block is on the socket of a request for `socket`.
+    /// Whether the block is on the socket that a request for `socket` names.
     pub(crate) fn is_on(&self, dropin: &Dropin, socket: c_int) -> bool {
         let own = self.owner.range.socket;
         socket == SOCKET_ANY || socket == own || (!dropin.has_sockets && socket < SOCKETS_EXTERNAL)
@@ -403,7 +405,7 @@ impl Owned<'_> {
     ///
     /// # Safety
     ///
-    /// If a new pointer is returned, no thread uses the old one afterwards.
+    /// If a new pointer is returned, no thread uses the old pointer afterwards.
     pub(crate) unsafe fn resize(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if align > PAGE {
             return None;

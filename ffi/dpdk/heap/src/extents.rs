@@ -1,10 +1,11 @@
-//! The source of a heap's memory. It consists of blocks of DPDK's own heap, so that every process
-//! has them mapped and devices reach them.
+//! The source of a heap's memory. The memory consists of blocks of DPDK's own heap, so that every
+//! process has them mapped and devices reach them.
 //!
 //! Only the primary process allocates blocks, as long as its [`crate::housekeeping`] runs: DPDK
 //! allocates under a lock that is never released if its holder dies, and the death of the primary
 //! process ends the application anyway. A secondary process sends a request and waits. If DPDK
-//! refuses memory to it, it also requests the return of blocks and waits for that.
+//! refuses memory to a secondary process, that process also requests the return of blocks and
+//! waits for it.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -25,7 +26,7 @@ use crate::memory::SocketRange;
 use crate::metadata::Metadata;
 use crate::{futex, iova};
 
-/// A heap grows by one part in this many of its memory. A larger step needs fewer calls of DPDK,
+/// A heap grows by its memory divided by this number. A larger step needs fewer calls of DPDK,
 /// each of which takes a lock and asks the kernel and every other process, but occupies more
 /// memory that the program cannot use otherwise.
 const GROWTH_SHARE: usize = 4;
@@ -44,7 +45,8 @@ thread_local! {
     static IS_GROWTH_OFF: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this lives, this thread's heaps grow only by idle pages, and do not ask DPDK for more.
+/// While this guard lives, this thread's heaps grow only by idle pages, and do not ask DPDK for
+/// more.
 pub(crate) struct NoGrowth;
 
 impl NoGrowth {
@@ -67,8 +69,8 @@ pub(crate) struct SocketExtents {
     pub(crate) range: SocketRange,
     /// The heap's index in the directory.
     pub(crate) index: usize,
-    /// The socket of requests to DPDK. It is any socket if DPDK has no huge pages and therefore
-    /// no sockets.
+    /// The socket of requests to DPDK. The socket is any socket if DPDK has no huge pages and
+    /// therefore no sockets.
     pub(crate) dpdk_socket: c_int,
     /// `None` if there is only one process.
     pub(crate) metadata: Option<Metadata>,
@@ -188,8 +190,8 @@ impl SocketExtents {
         let refusals = mailbox.refusals.load(Ordering::Relaxed);
         loop {
             let answers = mailbox.answers.load(Ordering::Acquire);
-            // This is also checked when the patience is over, because the answer may have arrived
-            // in the last wait.
+            // The idle pages are also checked when the patience is over, because the answer may
+            // have arrived in the last wait.
             if let Some(pages) = self.directory.take_idle(self.range.socket, wanted) {
                 return Some(pages);
             }
@@ -224,7 +226,8 @@ impl SocketExtents {
         self.directory.has_idle(self.range.socket, bytes.div_ceil(PAGE) + spare)
     }
 
-    /// Gives a completely idle extent of any heap back to DPDK. Returns the number of its bytes.
+    /// Gives a completely idle extent of any heap back to DPDK. Returns the number of the
+    /// extent's bytes.
     pub(crate) fn give_back_one(&self) -> Option<usize> {
         let _transit = self.begin_transit();
         let extent = self.directory.remove_idle()?;
@@ -256,8 +259,8 @@ unsafe impl Extents for SocketExtents {
     }
 
     fn give_back(&self, start: NonNull<u8>, bytes: usize) -> bool {
-        // The housekeeper, or the first thread that needs it, returns the whole extent to DPDK
-        // later.
+        // The housekeeper, or the first thread that needs the memory, returns the whole extent to
+        // DPDK later.
         self.directory.mark_idle(start.addr().get(), bytes / PAGE).is_ok()
     }
 

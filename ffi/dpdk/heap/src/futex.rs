@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Waits while the word has this value, for at most `most`. It may return earlier.
+/// Waits while the word has this value, for at most `most`. The wait may end earlier.
 pub(crate) fn wait(word: &AtomicU32, value: u32, most: Duration) {
     let most = libc::timespec {
         tv_sec: libc::time_t::try_from(most.as_secs()).unwrap_or(libc::time_t::MAX),

@@ -1,5 +1,6 @@
 //! A thread of the primary process that prepares memory before it is needed, returns idle memory,
-//! and reclaims the blocks of dead processes. No call waits for it, and the heaps work without it.
+//! and reclaims the blocks of dead processes. No call waits for this thread, and the heaps work
+//! without it.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::null_mut;
@@ -12,12 +13,12 @@ use crate::extents::NoGrowth;
 use crate::mailbox::Mailbox;
 use crate::{ask, futex, lifecycle};
 
-/// The period of the thread's checks. It is long enough to cost nothing, and short enough that a
-/// page is ready for a thread that allocates 2 MiB in that time.
+/// The period of the thread's checks. The period is long enough that the checks cost nothing, and
+/// short enough that a page is ready for a thread that allocates 2 MiB in that time.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// While the program allocates from DPDK, this thread holds DPDK's lock for at most one part in
-/// this many of the time to return memory without a request.
+/// While the program allocates from DPDK, this thread may hold DPDK's lock for at most the time
+/// divided by this number, to return memory without a request.
 const LOCK_SHARE: u32 = 100;
 
 /// The thread's name. The kernel keeps at most 15 characters.
@@ -137,9 +138,10 @@ impl Pace {
         Self { pauses_until: now, quiet_since: now }
     }
 
-    /// Returns extents one by one until a thread uses DPDK's heap or this thread `is_needed`. If a
-    /// thread has used DPDK's heap recently, returns at most one extent and then pauses long enough
-    /// to keep to [`LOCK_SHARE`]. `give_one` returns one extent, or false if there is none.
+    /// Returns extents one by one until a thread uses DPDK's heap, or until `is_needed` shows
+    /// that this thread is needed elsewhere. If a thread has used DPDK's heap recently, returns
+    /// at most one extent and then pauses long enough to keep to [`LOCK_SHARE`]. `give_one`
+    /// returns one extent, or false if there is none.
     fn give_back(
         &mut self,
         mailbox: &Mailbox,

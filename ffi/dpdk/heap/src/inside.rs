@@ -1,5 +1,5 @@
 //! Whether this thread is in a call of DPDK that calls the drop-in's functions through the
-//! loader's table but needs DPDK's own.
+//! loader's table but needs DPDK's own functions.
 
 use core::cell::Cell;
 

@@ -1,7 +1,7 @@
 //! The functions of rte_malloc's family that programs call. Each function asks the heaps first,
 //! and DPDK if no heap serves the call.
 //!
-//! DPDK calls some of these functions itself, through the loader's table. If it would then look
+//! DPDK calls some of these functions itself, through the loader's table. If DPDK would then look
 //! for its own header before a heap's block, [`Inside`] prevents a heap from serving the call.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -76,8 +76,8 @@ unsafe fn allocate_zeroed(
     )
 }
 
-/// Asks DPDK for a block. If it refuses, asks the heaps that are in back-off, and DPDK again after
-/// the heaps have returned memory.
+/// Asks DPDK for a block. If DPDK refuses, asks the heaps that are in back-off, and asks DPDK
+/// again after the heaps have returned memory.
 #[cold]
 fn ask_dpdk(
     request: Request,
@@ -212,7 +212,8 @@ pub unsafe extern "C" fn rte_realloc(
     unsafe { rte_realloc_socket(block, bytes, align, SOCKET_ANY) }
 }
 
-/// `rte_realloc_socket` of rte_malloc.h. A size of 0 frees the block, as its documentation says.
+/// `rte_realloc_socket` of rte_malloc.h. A size of 0 frees the block, as DPDK's documentation
+/// says.
 ///
 /// # Safety
 ///
@@ -408,7 +409,7 @@ pub unsafe extern "C" fn rte_malloc_get_socket_stats(
 }
 
 /// `rte_malloc_dump_stats` of rte_malloc.h: DPDK's own statistics, in which extents are blocks, and
-/// then those of the heaps.
+/// then the heaps' statistics.
 ///
 /// # Safety
 ///

@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-/// How long leaving may take. It takes milliseconds unless the machine is busy. A process that
-/// dies while it leaves delays no other process for longer than this.
+/// How long leaving may take. Leaving takes milliseconds unless the machine is busy. A process
+/// that dies while it leaves delays no other process for longer than this.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// How long an extent may be in transit: DPDK waits up to 5 s for a process that does not answer.
@@ -20,7 +20,7 @@ const TRANSIT: Duration = Duration::from_secs(6);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The time until which a process leaves, in nanoseconds of the machine's monotonic clock; 0 if no
-/// process leaves. It lies in memory that all processes share and that is not DPDK's.
+/// process leaves. The word is in memory that all processes share, outside of DPDK's memory.
 #[repr(transparent)]
 pub(crate) struct Leaving(AtomicU64);
 
@@ -51,13 +51,13 @@ impl Leaving {
     pub(crate) fn is_active(&self) -> bool {
         // SYNC: leaving.
         let until = self.0.load(SeqCst);
-        // No process writes a time that is further ahead, so such a time means that the word is
-        // damaged.
+        // No process writes a time that is further ahead, so a time beyond that means that the
+        // word is damaged.
         until != 0 && (1..=nanoseconds(LEAVE)).contains(&until.wrapping_sub(now()))
     }
 
-    /// Calls `begin_transit` and returns its guard if no process leaves. Otherwise it drops the
-    /// guard and tries again. After the time that leaving may take, it returns the guard anyway.
+    /// Calls `begin_transit` and returns its guard if no process leaves. Otherwise drops the
+    /// guard and tries again. After the time that leaving may take, returns the guard anyway.
     pub(crate) fn wait<T>(&self, begin_transit: impl Fn() -> T) -> T {
         for _ in 0..LEAVE.as_millis() / PAUSE.as_millis() {
             let transit = begin_transit();
@@ -116,7 +116,7 @@ mod tests {
                     let transit = leaving.wait(begin_transit);
                     let before = is_left.load(SeqCst);
                     thread::yield_now();
-                    // A transit does not wait for the leaving process for longer.
+                    // After that time, a transit no longer waits for the leaving process.
                     let is_late = !leaving.is_active();
                     assert!(
                         !before || !is_left.load(SeqCst) || is_late,

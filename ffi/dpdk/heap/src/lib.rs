@@ -2,7 +2,7 @@
 //!
 //! `LD_PRELOAD=libhaul_rte_malloc.so program`: this library receives the program's calls of
 //! `rte_malloc` and its family. One [`haul_heap::Heap`] per socket serves blocks of up to 256
-//! KiB. It takes its memory in extents from DPDK's own heap, so that devices and secondary
+//! KiB. A heap takes its memory in extents from DPDK's own heap, so that devices and secondary
 //! processes reach the blocks like those of DPDK. A heap serves a larger block if it has idle
 //! memory for it. All other calls, and all calls in an unexpected situation, go to DPDK.
 //!
@@ -16,7 +16,7 @@
 //! - `extent`: a block of DPDK as pages;
 //! - `location`: the location of each heap;
 //! - `leaving`: secondary processes that leave;
-//! - `mailbox`: the requests of secondary processes to the primary one;
+//! - `mailbox`: the requests of secondary processes to the primary process;
 //! - `directory`: a memzone with the locations of the heaps and their extents;
 //! - `metadata`: the file with the heaps' metadata;
 //! - `iova`: IO addresses;

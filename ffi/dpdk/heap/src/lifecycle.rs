@@ -57,7 +57,8 @@ const OVER: u8 = 3;
 static PHASE: AtomicU8 = AtomicU8::new(UNTRIED);
 static CURRENT: AtomicPtr<Dropin> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The heaps, once they exist. They are never destroyed, because a thread may use them at any time.
+/// The heaps, once they exist. The heaps are never destroyed, because a thread may use them at
+/// any time.
 #[inline]
 pub(crate) fn current() -> Option<&'static Dropin> {
     // SYNC: heaps built.
@@ -124,8 +125,8 @@ pub(crate) fn try_build(functions: &'static Functions) {
     PHASE.store(DECIDED, Ordering::Relaxed);
 }
 
-/// Names the heir in a child of fork, which is another process. Its blocks outlive it, like those
-/// of DPDK.
+/// Names the heir in a child of fork, which is another process. The child's blocks outlive it,
+/// like DPDK's own blocks.
 extern "C" fn name_heir_in_child() {
     if let Some(dropin) = current() {
         dropin.name_heir();
@@ -140,7 +141,8 @@ pub(crate) fn begin_end() {
     IS_ENDING.store(true, Ordering::Relaxed);
 }
 
-/// If DPDK's end has begun, returns the memory of the heaps to DPDK, before it unmaps its memory.
+/// If DPDK's end has begun, returns the memory of the heaps to DPDK, before DPDK unmaps its
+/// memory.
 pub(crate) fn return_all() {
     if !IS_ENDING.swap(false, Ordering::Relaxed) {
         return;
@@ -162,8 +164,8 @@ pub(crate) fn end() {
 /// them.
 static FILES: Mutex<Option<(libc::pid_t, PathBuf, Vec<c_int>)>> = Mutex::new(None);
 
-/// Removes the files with the metadata, which occupy memory. Processes that have them mapped keep
-/// them. No other process can attach, because a secondary process needs a primary one.
+/// Removes the files with the metadata, which occupy memory. Processes that have the files mapped
+/// keep them. No other process can attach, because a secondary process needs a primary process.
 extern "C" fn remove_files() {
     let Some((process, folder, sockets)) = FILES.lock().ok().and_then(|mut files| files.take())
     else {

@@ -1,4 +1,4 @@
-//! The location of each heap, which the primary process records for the others.
+//! The location of each heap, which the primary process records for the other processes.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use crate::memory::{BASE_ALIGN, SocketRange};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeapLocation {
     pub(crate) range: SocketRange,
-    /// The metadata file's inode number, which differs from that of an earlier run; 0 if there is
-    /// no file and therefore no second process.
+    /// The metadata file's inode number, which differs from the number in an earlier run; 0 if
+    /// there is no file and therefore no second process.
     pub(crate) file_number: u64,
     /// The file's descriptor in the primary process, if it has no name.
     pub(crate) descriptor: Option<c_int>,

@@ -1,6 +1,6 @@
-//! The mailbox in which secondary processes ask the primary one to allocate extents and to return
-//! idle extents to DPDK. So no secondary process dies while it holds DPDK's locks or while an
-//! extent is in transit.
+//! The mailbox in which secondary processes ask the primary process to allocate extents and to
+//! return idle extents to DPDK. So no secondary process dies while it holds DPDK's locks or while
+//! an extent is in transit.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use crate::futex;
 use crate::memory::SOCKETS_MAX;
 
-/// How long a secondary process waits for the primary one. DPDK allocates within milliseconds, but
-/// waits up to 5 s for a process that does not answer (MP_TIMEOUT_S in malloc_mp.c).
+/// How long a secondary process waits for the primary process. DPDK allocates within
+/// milliseconds, but waits up to 5 s for a process that does not answer (MP_TIMEOUT_S in
+/// malloc_mp.c).
 const PATIENCE: Duration = Duration::from_secs(6);
 
 /// How long one wait lasts. A wait never counts for longer, even if the whole application was
@@ -20,12 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// because the primary process could not answer then either.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// The remainder of [`PATIENCE`]. When it is used up, the process asks DPDK itself. A process
-/// should not do so without need, because a process that dies under DPDK's lock stops all others.
+/// The remainder of [`PATIENCE`]. When the patience is used up, the process asks DPDK itself. A
+/// process should not do so without need, because a process that dies under DPDK's lock stops all
+/// others.
 pub(crate) struct Patience {
     left: Duration,
     last: Instant,
-    /// The number of answers at its last request.
+    /// The number of answers when this process sent its last request.
     asked: Option<u32>,
 }
 
@@ -51,8 +53,8 @@ impl Patience {
     }
 }
 
-/// The mailbox. It is a part of the directory, so it is in memory that all processes share.
-/// `requests` and `answers` are futexes.
+/// The mailbox. The mailbox is a part of the directory, so it is in memory that all processes
+/// share. `requests` and `answers` are futexes.
 #[repr(C)]
 pub(crate) struct Mailbox {
     /// The process ID of the process whose thread answers; 0 if no thread answers.
@@ -71,8 +73,8 @@ pub(crate) struct Mailbox {
     returned: AtomicU64,
     /// The number of answers so far to requests for a return.
     returns: AtomicU32,
-    /// The number of answers plus 1 when a process last gave up waiting. No process waits until
-    /// there is another answer, because an allocation tries several sources, and a program makes
+    /// The number of answers plus 1 when a process last gave up waiting. Until there is another
+    /// answer, no process waits, because an allocation tries several sources, and a program makes
     /// many allocations.
     silence: AtomicU32,
     /// 1 if a process has allocated from DPDK or returned memory to it since the last check by the
@@ -149,7 +151,7 @@ impl Mailbox {
         let silence = answers.wrapping_add(1);
         let is_asked = patience.asked == Some(answers);
         if is_asked && patience.is_over() {
-            // The request stays posted. The answer to it ends the silence.
+            // The request stays posted. The answer to the request ends the silence.
             self.silence.store(silence, Relaxed);
         }
         let is_silent = self.silence.load(Relaxed) == silence || !self.has_server();

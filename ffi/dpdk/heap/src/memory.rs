@@ -67,7 +67,7 @@ impl SocketRanges {
 
 impl SocketRange {
     /// The same range from a multiple of [`BASE_ALIGN`] on, cut at the longest range of a heap.
-    /// DPDK itself serves its memory behind that.
+    /// DPDK itself serves its memory behind that range.
     fn within_limits(&self) -> Self {
         let base = self.base & !(BASE_ALIGN - 1);
         let bytes = (self.base + self.bytes - base).next_multiple_of(BASE_ALIGN).min(RANGE_MAX);

@@ -1,7 +1,7 @@
-//! The memory of a heap's metadata. It is a sparse file next to DPDK's files in DPDK's runtime
-//! directory, and every process maps it. If that directory is on a disk, the metadata is in an
-//! unnamed memory file instead, which other processes open through the primary process's
-//! descriptor.
+//! The memory of a heap's metadata. The metadata is a sparse file next to DPDK's files in DPDK's
+//! runtime directory, and every process maps the file. If that directory is on a disk, the
+//! metadata is in an unnamed memory file instead, which other processes open through the primary
+//! process's descriptor.
 //!
 //! The metadata is not in DPDK's memory, because DPDK's memory is never sparse, and no device
 //! reads metadata.
@@ -19,8 +19,8 @@ use crate::dpdk::Functions;
 use crate::leaving::Leaving;
 use crate::location::HeapLocation;
 
-/// Metadata takes at most one part in this many of the data: 2 bytes for each 64 bytes and their
-/// multiples, and less than as much for everything else.
+/// Metadata uses at most the size of the data divided by this number: 2 bytes for each 64 bytes
+/// and for each of their multiples, and less than that again for everything else.
 const METADATA_SHARE: usize = 8;
 
 /// Bytes that must stay free for DPDK's own files and for the caches of threads.
@@ -97,8 +97,9 @@ impl Metadata {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let (null, none) = (core::ptr::null_mut(), libc::PROT_NONE);
         // The mapping has no access at first, so that the kernel populates nothing even if the
-        // program has locked all its future memory. Then it is unlocked, and then made accessible.
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        // program has locked all its future memory. Then the mapping is unlocked, and then made
+        // accessible. SAFETY: a new mapping at an address of the kernel's choice replaces
+        // nothing.
         let start = unsafe { libc::mmap(null, all, none, flags, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(Error::last_os_error());
@@ -112,7 +113,7 @@ impl Metadata {
         Ok(Self { start: start.cast(), bytes, file_number, descriptor: None, file })
     }
 
-    /// The word for leaving processes. It is in this file because it is written when DPDK's
+    /// The word for leaving processes. The word is in this file because it is written when DPDK's
     /// memory is already unmapped.
     pub(crate) fn leaving(&self) -> &Leaving {
         // SAFETY: the mapping has TAIL_BYTES behind the heap's metadata.
@@ -151,7 +152,8 @@ pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
     // The real path is needed, because /var/run is a link.
     let folder = std::fs::canonicalize(OsStr::from_bytes(text.to_bytes())).ok()?;
     // The directory may belong to another application, and opening DPDK's files would drop DPDK's
-    // locks. The maps of this process show the file without these problems.
+    // locks. The memory maps of this process also name the file, and reading them has neither
+    // problem.
     let maps = std::fs::read("/proc/self/maps").ok()?;
     let wanted = folder.join("config");
     maps.split(|&byte| byte == b'\n')
@@ -159,9 +161,9 @@ pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
         .then_some(folder)
 }
 
-/// Removes the file of one socket's heap. Processes that have it mapped keep it.
+/// Removes the file of one socket's heap. Processes that have the file mapped keep it.
 pub(crate) fn remove(folder: &Path, socket: c_int) {
-    // It is not an error if the file is missing already.
+    // A missing file is not an error.
     let _ = std::fs::remove_file(path(folder, socket));
 }
 
@@ -196,8 +198,8 @@ fn check_size(bytes: u64) -> Result<()> {
     ))
 }
 
-/// The same file with a descriptor above those of the standard streams, because a program that
-/// closed a stream may still write to the stream's descriptor.
+/// The same file with a descriptor above the standard streams, because a program that closed a
+/// stream may still write to the stream's descriptor.
 fn above_streams(file: File) -> Result<File> {
     const FIRST_NUMBER: c_int = 3;
     if file.as_raw_fd() >= FIRST_NUMBER {

@@ -1,7 +1,7 @@
 //! Maps the `type` of a call to a heap's tag.
 //!
-//! Programs pass string literals, so this caches the tag of a pointer. But the pointer may be a
-//! buffer that has changed, so this compares the text each time.
+//! Programs pass string literals, so this module caches the tag of a pointer. But the pointer may
+//! be a buffer that has changed, so the module compares the text each time.
 
 use core::ffi::{CStr, c_char};
 use std::ffi::CString;
@@ -85,8 +85,7 @@ impl Names {
     }
 }
 
-/// The index of the entry of an address. Literals are close together, so their low bits differ
-/// most.
+/// The index of an address's entry. Literals are close together, so their low bits differ most.
 fn index(address: u64) -> usize {
     (address ^ address >> 8) as usize % ENTRIES
 }

@@ -1,5 +1,5 @@
 //! Functions outside rte_malloc's family that the drop-in interposes: those that show when DPDK's
-//! memory is mapped and unmapped, and those that allocate much of it.
+//! memory is mapped and unmapped, and those that allocate much memory.
 
 use core::ffi::{c_char, c_int, c_uint};
 use core::ptr::null;
@@ -9,7 +9,8 @@ use crate::dropin::Dropin;
 use crate::request::Request;
 use crate::{housekeeping, lifecycle, notice};
 
-/// `rte_memzone_reserve` of rte_memzone.h: calls DPDK, and again after the heaps returned memory.
+/// `rte_memzone_reserve` of rte_memzone.h: calls DPDK, and calls DPDK again after the heaps have
+/// returned memory.
 ///
 /// # Safety
 ///
@@ -95,8 +96,8 @@ pub unsafe extern "C" fn rte_eal_init(count: c_int, arguments: *mut *mut c_char)
     result
 }
 
-/// `rte_trace_save` of rte_trace.h: calls DPDK. `rte_eal_cleanup` calls it when all devices are
-/// closed, and unmaps DPDK's memory afterwards.
+/// `rte_trace_save` of rte_trace.h: calls DPDK. `rte_eal_cleanup` calls `rte_trace_save` when all
+/// devices are closed, and unmaps DPDK's memory afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn rte_trace_save() -> c_int {
     let save = functions().and_then(|dpdk| dpdk.rte_trace_save);

@@ -1,6 +1,7 @@
-//! `rte_malloc` and related functions, under DPDK's names. Each calls the real function and
-//! records the call. The type of the block becomes the tag of the event. A program without DPDK
-//! never calls them. Signatures are those of `rte_malloc.h` in DPDK 22.11, unchanged since 2.0.
+//! `rte_malloc` and related functions, under DPDK's names. Each of these functions calls the real
+//! function and records the call. The type of the block becomes the tag of the event. A program
+//! without DPDK never calls these functions. Signatures are those of `rte_malloc.h` in DPDK
+//! 22.11, unchanged since 2.0.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::Ordering;

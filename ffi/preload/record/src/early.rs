@@ -21,8 +21,8 @@ unsafe impl Sync for Room {}
 static ROOM: Room = Room(UnsafeCell::new([0; ROOM_BYTES]));
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Allocates zeroed bytes. Returns null if the memory is used up, or if the alignment is above a
-/// page.
+/// Allocates zeroed bytes. Returns null if the memory is used up, or if the alignment is larger
+/// than a page.
 pub(crate) fn allocate(size: usize, align: usize) -> *mut u8 {
     let align = align.max(HEADER_BYTES);
     if size > ROOM_BYTES || align > 4096 || !align.is_power_of_two() {

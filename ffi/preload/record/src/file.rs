@@ -1,5 +1,5 @@
-//! The trace's file: creates it, grows it block by block, and maps it. It makes system calls
-//! without libc, which would change `errno` and add cancellation points.
+//! The trace's file: creates it, grows it block by block, and maps it. This module makes system
+//! calls without libc, which would change `errno` and add cancellation points.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -16,12 +16,12 @@ use rustix::process::Resource;
 use crate::filter;
 
 /// The size of a block in bytes: about 8,000 events. So only one call in 8,000 costs the few
-/// microseconds of a new block. It is a multiple of every page size, because each block is
+/// microseconds of a new block. The size is a multiple of every page size, because each block is
 /// mapped.
 pub(crate) const BLOCK_BYTES: u32 = 64 << 10;
 
-/// The offset of the first block. It is the largest page size of a supported machine, because the
-/// block is mapped.
+/// The offset of the first block. The offset is the largest page size of a supported machine,
+/// because the block is mapped.
 const FIRST_BLOCK_AT: u64 = 64 << 10;
 
 /// The longest name of a trace's file, in bytes: Linux's PATH_MAX.
@@ -32,11 +32,11 @@ pub(crate) const PATH_BYTES: usize = 4096;
 const NAMES_MAX: u32 = 100;
 
 /// The largest reserve for a process that filters its system calls, in bytes: some two million
-/// events. It takes disk space even if it is not used.
+/// events. The reserve uses disk space even if it is not used.
 const RESERVE_BYTES: u64 = 16 << 20;
 
-/// The descriptor that the process which last began a trace keeps, and the descriptor's file. A
-/// forked child closes the inherited descriptor.
+/// The descriptor that is kept by the process which last began a trace, and the descriptor's
+/// file. A forked child closes the inherited descriptor.
 static KEPT: AtomicI32 = AtomicI32::new(NONE);
 static KEPT_DEVICE: AtomicU64 = AtomicU64::new(0);
 static KEPT_INODE: AtomicU64 = AtomicU64::new(0);
@@ -54,7 +54,7 @@ pub(crate) struct File {
     /// The start of the recording, from which times count: `CLOCK_MONOTONIC`, in nanoseconds.
     clock_ns: AtomicU64,
     /// The blocks that were mapped in advance for a process that filters its system calls, and
-    /// the number of their bytes that are used.
+    /// how many of their bytes are used.
     reserve: AtomicPtr<u8>,
     reserve_bytes: AtomicU64,
     reserve_used: AtomicU64,
@@ -85,9 +85,9 @@ impl From<Errno> for Failure {
 }
 
 impl File {
-    /// Creates the file. Its name is `base` with each `%p` in the last part replaced by the
-    /// process ID, or with the process ID appended; if that file exists, a number is appended.
-    /// This is called once per process.
+    /// Creates the file. The file's name is `base` with each `%p` in the last part replaced by
+    /// the process ID, or with the process ID appended; if that file exists, a number is
+    /// appended. Each process calls this once.
     pub(crate) fn create(&self, base: &[u8], parent: u32, limit: u64) -> Result<(), Failure> {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
         close_inherited();
@@ -242,8 +242,8 @@ impl File {
             return None;
         }
         // SAFETY: the descriptor is not -1. `is_ours` checks that it is open and leads to the
-        // trace. It is used at once; if the program closes it before that, the use returns an
-        // error.
+        // trace. The descriptor is used at once; if the program closes it before that, the use
+        // returns an error.
         let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
         self.is_ours(file).then_some(file)
     }
@@ -270,7 +270,7 @@ impl File {
 }
 
 /// Moves the file to a descriptor above the standard streams. If a program has closed a standard
-/// stream, another of its threads may write to that descriptor meanwhile.
+/// stream, another thread of the program may write to that descriptor meanwhile.
 fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
     const FIRST_NUMBER: i32 = 3;
     match file.as_raw_fd() < FIRST_NUMBER {
@@ -279,8 +279,8 @@ fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Keeps a descriptor for a later time at which the file cannot be opened by its name. Its number
-/// is high, because programs expect the lowest numbers to be free.
+/// Keeps a descriptor for a later time at which the file cannot be opened by its name. The
+/// descriptor's number is high, because programs expect the lowest numbers to be free.
 fn keep(file: &OwnedFd, device: u64, inode: u64) {
     // With a higher number, the kernel's table for this process would grow.
     const HIGHEST: u64 = 1024;
@@ -345,8 +345,8 @@ pub(crate) unsafe fn unmap_block(block: NonNull<u8>) {
 /// the kernel provides a page for the clock.
 pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes one timespec, a local variable. It does not change errno if it
-    // succeeds, and these two clocks always exist.
+    // SAFETY: the call writes one timespec, a local variable. The call does not change errno if
+    // it succeeds, and these two clocks always exist.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }

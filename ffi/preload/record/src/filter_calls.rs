@@ -38,8 +38,9 @@ fn is_filter(mode: c_ulong, filter: c_ulong) -> bool {
 }
 
 /// # Safety
-/// The obligations of libc's function. That function has a variable number of arguments, which
-/// 64-bit Linux passes like those of this function. Arguments that a caller omitted are not used.
+/// The obligations of libc's function. libc's function has a variable number of arguments, which
+/// 64-bit Linux passes like the arguments of this function. Arguments that a caller omitted are
+/// not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(
     option: c_int,

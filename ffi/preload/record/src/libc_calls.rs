@@ -1,5 +1,5 @@
-//! `malloc` and related functions, under libc's names. Each calls the real function and records the
-//! call.
+//! `malloc` and related functions, under libc's names. Each of these functions calls the real
+//! function and records the call.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn realloc(block: Block, size: usize) -> Block {
     let new = unsafe { real::realloc(block, size) };
     let (old, address) = (block.addr() as u64, new.addr() as u64);
     if new.is_null() && size == 0 {
-        // glibc has freed it.
+        // glibc has freed the old block.
         recorder.record_since(start, Call::Free { address: old });
     } else {
         let call = Call::Reallocate { old, new: address, size: size as u64, align_log2: 0, tag: 0 };

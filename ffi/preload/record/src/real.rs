@@ -109,8 +109,8 @@ const NOT_YET: u32 = 0;
 const RESOLVING: u32 = 1;
 const READY: u32 = 2;
 
-/// Whether the real functions can be called. They cannot be called while they are looked up; then
-/// [`early`](crate::early) serves allocations.
+/// Whether the real functions can be called. The real functions cannot be called while they are
+/// looked up; then [`early`](crate::early) serves allocations.
 pub(crate) fn is_ready() -> bool {
     STATE.load(Ordering::Acquire) == READY || resolve_all()
 }

@@ -30,7 +30,7 @@ const LIMIT_BYTES: u64 = 4 << 30;
 struct State {
     phase: AtomicU32,
     file: File,
-    /// A hash of each name; the tag is its index plus 1.
+    /// A hash of each name; the tag of a name is its index plus 1.
     names: [AtomicU64; NAMES_MAX],
     threads: [Thread; THREADS_MAX],
 }
@@ -46,14 +46,15 @@ static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 static KEY: AtomicU32 = AtomicU32::new(0);
 static LIMIT: AtomicU64 = AtomicU64::new(LIMIT_BYTES);
 
-/// The number of the next thread that starts under a filter. It is above the kernel's thread IDs
-/// (PID_MAX_LIMIT, 2^22).
+/// The number of the next thread that starts under a filter. The number is above the kernel's
+/// thread IDs (PID_MAX_LIMIT, 2^22).
 static UNNUMBERED: AtomicU32 = AtomicU32::new(1 << 31);
 
-/// The process that recorded last. In a forked child, this is its parent.
+/// The process that recorded last. In a forked child, that process is the parent.
 static LAST_PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The base of the file's name. It is absolute, because programs change their working directory.
+/// The base of the file's name. The base is an absolute path, because programs change their
+/// working directory.
 struct Base(UnsafeCell<([u8; PATH_BYTES], usize)>);
 // SAFETY: only the constructor writes it, before `STATE` is set; it is not read before `STATE` is
 // set.
@@ -142,8 +143,8 @@ impl Recorder {
 
     /// The tag of a DPDK type. The first use of a name records it.
     pub(crate) fn tag(self, name: &[u8]) -> u16 {
-        // FNV-1a, 64 bits (RFC draft-eastlake-fnv). It is sufficient, because names are few and
-        // short.
+        // FNV-1a, 64 bits (RFC draft-eastlake-fnv). This hash is sufficient, because names are
+        // few and short.
         let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
@@ -175,7 +176,7 @@ impl Recorder {
     }
 }
 
-/// Begins the trace of this process. A forked child does so in its first call.
+/// Begins the trace of this process. A forked child begins its trace in its first call.
 #[cold]
 fn begin(state: &State, phase: u32) -> bool {
     let (order, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
@@ -266,7 +267,7 @@ fn free_places_of_the_dead(state: &State) {
     unsafe { errno.write(before) };
 }
 
-/// Releases the slot of a thread that ends. The next owner continues in its block.
+/// Releases the slot of a thread that ends. The next owner continues in the slot's block.
 unsafe extern "C" fn leave(value: *mut c_void) {
     let value = value.addr() as u64;
     // SAFETY: as in `current`.
@@ -278,8 +279,8 @@ unsafe extern "C" fn leave(value: *mut c_void) {
     }
 }
 
-/// The number that stands for the report that a program has its own malloc. It is used like a
-/// failure's number.
+/// The number that stands for the report that a program has its own malloc. The number is used
+/// like a failure's number.
 const HAS_OWN_MALLOC: u32 = 10_003;
 
 /// Ends the trace of this process permanently, and reports it once.
@@ -297,7 +298,7 @@ fn end(state: &State, failure: Failure) {
         Failure::Filtered => return,
     };
     // A truncated trace is reported in a signal handler, whose stack may have no room for a path.
-    // It is therefore reported once for each process.
+    // A truncated trace is therefore reported once for each process.
     if matches!(failure, Failure::Cut) || tree::is_first(base(), number) {
         report(failure);
     }
@@ -401,7 +402,7 @@ fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
     Ok(())
 }
 
-/// Stores the name, made absolute. `None` if it is invalid or too long.
+/// Stores the name as an absolute path. Returns `None` if the name is invalid or too long.
 fn set_base(name: &[u8]) -> Option<()> {
     /// The longest name in bytes. The file's name also contains the process ID for each `%p` or
     /// at its end, and the number of the attempt.
@@ -443,7 +444,8 @@ fn map_state() -> Option<NonNull<State>> {
         rustix::mm::mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE)
     };
     let state = mapped.ok()?;
-    // SAFETY: it is the whole mapping that was just created. Only a forked child sees it wiped.
+    // SAFETY: it is the whole mapping that was just created. Only a forked child sees the mapping
+    // wiped.
     unsafe { rustix::mm::madvise(state, length, Advice::LinuxWipeOnFork) }.ok()?;
     // All zeros are a valid state: not begun, no file, no names, no threads. The page's alignment
     // is sufficient.

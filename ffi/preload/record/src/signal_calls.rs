@@ -1,6 +1,6 @@
-//! `sigaction` and related functions, under libc's names. They are forwarded to libc, except that
-//! SIGBUS keeps the recorder's handler and stays unblocked in every thread: a fault in a thread
-//! that blocks SIGBUS would end the process.
+//! `sigaction` and related functions, under libc's names. The calls are forwarded to libc, except
+//! that SIGBUS keeps the recorder's handler and stays unblocked in every thread: a fault in a
+//! thread that blocks SIGBUS would end the process.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;

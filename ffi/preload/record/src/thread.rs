@@ -21,9 +21,11 @@ pub(crate) struct Thread {
     /// The kernel's thread ID of the owner; 0 if the slot is free. Only a change from 0 claims the
     /// slot.
     pub(crate) owner: AtomicU32,
-    /// Whether the thread is writing an event. A signal handler that allocates finds it set.
+    /// Whether the thread is writing an event. A signal handler that allocates finds this flag
+    /// set.
     busy: AtomicU32,
-    /// Whether the thread is in a call of DPDK's heap, which may call another of its functions.
+    /// Whether the thread is in a call of DPDK's heap, which may call other functions of that
+    /// heap.
     pub(crate) in_dpdk: AtomicU32,
     /// The number of calls that could not be recorded.
     lost: AtomicU64,
@@ -61,7 +63,7 @@ impl Thread {
     /// reports their number.
     ///
     /// # Errors
-    /// It is an error if there is no room for another block. Nothing more can be recorded then.
+    /// Returns an error if there is no room for another block. Nothing more can be recorded then.
     pub(crate) fn record(&self, file: &File, event: &Event<'_>) -> Result<(), Failure> {
         if self.busy.swap(1, Ordering::Acquire) != 0 {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -96,7 +98,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Writes the event into the block. Returns `false` if it does not fit.
+    /// Writes the event into the block. Returns `false` if the event does not fit.
     fn put_into(&self, block: NonNull<u8>, event: &Event<'_>) -> bool {
         // SAFETY: this thread has set `busy`, so nothing else reads or writes it.
         let writing = unsafe { &mut *self.writing.get() };
@@ -126,8 +128,8 @@ impl Thread {
 
     fn begin_block(&self, file: &File, event: &Event<'_>) -> Result<NonNull<u8>, Failure> {
         let block = file.map_block()?;
-        // The block is published before the first store into it, so that a fault in it is
-        // recognized as one of the trace.
+        // The block is published before the first store into it, so that a fault in the block is
+        // recognized as a fault in the trace.
         let last = self.block.swap(block.as_ptr(), Ordering::Release);
         let header = BlockHeader { used_bytes: 0, thread: event.thread, time_ns: event.time_ns };
         let bytes = header.to_bytes();

@@ -39,8 +39,8 @@ struct Run(UnsafeCell<[u8; VARIABLE.len() + NAME_BYTES]>);
 unsafe impl Sync for Run {}
 static RUN: Run = Run(UnsafeCell::new([0; VARIABLE.len() + NAME_BYTES]));
 
-/// The folder of `HAUL_RECORD_TOLD`, followed by a slash; empty if there is none. It is a copy,
-/// because programs overwrite their environment.
+/// The folder of `HAUL_RECORD_TOLD`, followed by a slash; empty if there is none. The path is a
+/// copy, because programs overwrite their environment.
 struct ReportFolder(UnsafeCell<([u8; PATH_BYTES], usize)>);
 // SAFETY: only the constructor writes it, before other threads exist; it is only read after that.
 unsafe impl Sync for ReportFolder {}
@@ -51,7 +51,7 @@ unsafe extern "C" {
 }
 
 /// Names the run, if no earlier process has done so, and stores the folder for reports. Only the
-/// constructor may call it.
+/// constructor may call this.
 pub(crate) fn begin(inherited: Option<&[u8]>, report_folder: Option<&[u8]>) {
     IS_EARLY.store(true, Ordering::Relaxed);
     // SAFETY: only the constructor runs.
@@ -142,7 +142,8 @@ pub(crate) fn is_first(base: &[u8], failure: u32) -> bool {
         match create(place, failure) {
             Ok(()) => return true,
             Err(Errno::EXIST) => return false,
-            // This may be the same folder as the one in which traces cannot be written.
+            // The folder of the reports may be the same folder as the one in which traces cannot
+            // be written.
             Err(_) => {}
         }
     }

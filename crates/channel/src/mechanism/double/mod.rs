@@ -1,6 +1,6 @@
 //! `double`: one copy, by both ends at once. The sender writes pieces from the front of the message
 //! directly into the receiver's target. The receiver reads pieces from the back directly out of the
-//! sender's memory. They stop when they meet.
+//! sender's memory. Both ends stop when their pieces meet.
 //!
 //! ```text
 //! receiver:  counter = nothing claimed,  offer the target
@@ -10,14 +10,14 @@
 //!            while claim a piece from the front: process_vm_writev, finished += 1
 //! ```
 //!
-//! Only between ends that trust each other, like `pull`; in addition, the sender may write to the
-//! receiver's memory. The receiver does not trust the shared counter, see `counter`. A sender
-//! without permission to write reports that, and the receiver reads the remaining pieces. A
-//! receiver without permission to read keeps the pieces that the sender has finished, and the
-//! ring carries the remainder.
+//! This mechanism is only for ends that trust each other, like `pull`. In addition, the sender
+//! may write to the receiver's memory. The receiver does not trust the shared counter, see
+//! `counter`. A sender without permission to write reports that, and the receiver reads the
+//! remaining pieces. A receiver without permission to read keeps the pieces that the sender has
+//! finished, and the ring carries the remainder.
 //!
 //! If the receiver's caller gets the target back even after an error, the sender must not write
-//! at all. Then the receiver claims all pieces before it publishes the offer.
+//! at all. In that case, the receiver claims all pieces before it publishes the offer.
 //!
 //! A receiver that gives up claims all remaining pieces, so that the sender writes at most its
 //! current piece; see [`Receiving::close`].
@@ -33,17 +33,17 @@ use crate::shared::counter;
 pub(crate) use receiving::Receiving;
 pub(crate) use sending::Sending;
 
-/// Largest piece. Its copy takes 0.1 ms, so neither end waits long for the other's last piece,
-/// and the system call is a hundredth of that time.
+/// Largest piece. A copy of this piece takes 0.1 ms, so neither end waits long for the other
+/// end's last piece. The system call takes a hundredth of that time.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// Smallest piece. For a smaller one, the system call takes more than a tenth of the time.
+/// Smallest piece. For a smaller piece, the system call takes more than a tenth of the time.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 /// Number of pieces of a small message, so that two ends which begin at slightly different times
-/// still share it.
+/// still share the message.
 const PIECES_OF_SMALL: u64 = 8;
 
-/// A message cut into pieces. The pieces follow from its length alone, so both ends compute the
-/// same ones.
+/// A message cut into pieces. The message's length alone determines the pieces, so both ends
+/// compute the same pieces.
 #[derive(Clone, Copy, Debug)]
 struct Pieces {
     length: u64,
@@ -65,7 +65,7 @@ impl Pieces {
         self.length.div_ceil(self.piece)
     }
 
-    /// The offset at which a piece begins, or the message's length.
+    /// The offset of a piece's first byte; the message's length for the piece after the last one.
     fn start(self, piece: u64) -> u64 {
         (piece * self.piece).min(self.length)
     }

@@ -25,9 +25,9 @@ pub(crate) struct Receiving {
     process: i32,
     table: Table,
     pieces: Pieces,
-    /// Pieces that this end has read, from the back.
+    /// Number of pieces that this end has read, counted from the back.
     pieces_read: u64,
-    /// The sender's permission to write here.
+    /// The sender's permission to write to this end's memory.
     writable: Option<Readable>,
     is_offered: bool,
     /// The sender got no permission to write: this end reads all pieces.
@@ -165,8 +165,8 @@ impl Receiving {
                 _ => {
                     let count = self.pieces.count();
                     let front = counter::close(lane.word(CLAIMED), message.count(), count);
-                    // At most the pieces that this end has not read: the peer cannot change
-                    // `pieces_read`.
+                    // The sender has at most the pieces that this end has not read: the peer
+                    // cannot change `pieces_read`.
                     self.closed_at = Some(front.min(count - self.pieces_read));
                     return;
                 }
@@ -239,8 +239,8 @@ impl Receiving {
         let front = counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
         let start = Instant::now();
         loop {
-            // A sender that gave up the message writes no piece: the thread that writes also
-            // reports that it gave up.
+            // A sender that gave up the message writes no piece, because the same thread writes
+            // the pieces and reports that it gave up.
             let has_given_up = lane.state(layout::SENDER_STATE) != layout::OPEN;
             let is_over = lane.load(PUSHED) >= front || lane.names(ABANDONED, message);
             if is_over || has_given_up || lane.peer().is_dead() {
@@ -256,8 +256,8 @@ impl Receiving {
     }
 
     /// Withdraws the offer. If a sender was stopped after it claimed a piece and before it read the
-    /// offer, it finds no target when it continues. Under Yama, it also loses the permission to
-    /// write.
+    /// offer, it finds no target when it continues. Under Yama, the sender also loses the
+    /// permission to write.
     fn withdraw(&mut self, lane: &Lane) {
         lane.store(OFFERED_AT, 0);
         self.writable = None;

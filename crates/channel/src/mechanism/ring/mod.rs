@@ -1,5 +1,5 @@
 //! `ring`: a message goes piece by piece through 1 MiB of shared memory, 1.75 MiB for large
-//! messages. While one end fills it, the other empties it, so both copies overlap.
+//! messages. While one end fills this memory, the other end empties it, so both copies overlap.
 //!
 //! ```text
 //! sender:    while there is room for a piece: copy it in,   filled += its cells,   ring
@@ -7,20 +7,20 @@
 //! ```
 //!
 //! Both ends count cells over the life of the channel and keep their own count in private memory.
-//! Each reads the other's count once and checks its range. The end of a piece follows from its
-//! message's length and from the count, so both ends compute the same pieces. Pieces are
-//! adjacent, and the end of the ring cuts none. Adjacent pieces are faster: the processor that
-//! reads them prefetches into the next piece. A message that uses only a part of the ring wraps
-//! early. The count skips the unused cells, so they count as filled and emptied.
+//! Each end reads the other end's count once and checks its range. The end of a piece follows
+//! from its message's length and from the count, so both ends compute the same pieces. Pieces are
+//! adjacent, and no piece crosses the end of the ring. Adjacent pieces are faster, because the
+//! processor that reads a piece prefetches into the next one. A message that uses only a part of
+//! the ring wraps early. The count skips the unused cells, so they count as filled and emptied.
 //!
 //! # By way of the caches, or of memory
-//! A line that one core has written and another core reads goes from cache to cache, one line
-//! after the other as the reader requests them. Between two cores that share their last cache
-//! this is the fastest transfer; between two that do not, it is slow. If the stores bypass the
-//! caches, the bytes come from memory, where processors prefetch them like any other array. So
-//! the sender decides by the measured `distance`, and on Intel it uses memory for large messages.
-//! Interleaved measurements through 1 MiB, GB/s and half a round trip in ns, on Zen 4 with both
-//! ends within one core complex and in two:
+//! If one core reads a line that another core has written, the line moves from cache to cache.
+//! The lines move one after the other, as the reader requests them. Between two cores that share
+//! their last cache, this is the fastest transfer; between other cores, it is slow. If the stores
+//! bypass the caches, the bytes come from memory, where processors prefetch them like any other
+//! array. So the sender decides by the measured `distance`, and on Intel it uses memory for large
+//! messages. Interleaved measurements through 1 MiB, GB/s and half a round trip in ns, on Zen 4
+//! with both ends within one core complex and in two:
 //!
 //! | message | caches, one | memory, one | caches, two | memory, two |
 //! |---|---|---|---|---|
@@ -35,12 +35,12 @@
 //! # How much of it
 //! Lines circulate in the caches as long as the used part of the ring fits into them. So on Intel
 //! (see `window`) messages of less than 512 KiB go through 128 KiB of the ring while the sender
-//! does not sleep. A sender that has slept waits until the receiver is scheduled. Then each turn
-//! should carry many bytes, so messages go through all of the ring. While the receiver is behind,
-//! pieces are larger, because the copies overlap anyway. Interleaved measurements on Cascade
-//! Lake, where L2 has 1 MiB, in GB/s and half a round trip in ns: before, with 1 MiB of ring and
-//! copy loops through registers; now, with less of the ring, `rep movsb` at both ends
-//! ([`Hint::Handover`]) and larger pieces:
+//! does not sleep. A sender that has slept waits until the receiver is scheduled. Then an end
+//! should move many bytes before the other end runs, so messages go through all of the ring.
+//! While the receiver is behind, pieces are larger, because the copies overlap anyway.
+//! Interleaved measurements on Cascade Lake, where L2 has 1 MiB, in GB/s and half a round trip in
+//! ns: before, with 1 MiB of ring and copy loops through registers; now, with less of the ring,
+//! `rep movsb` at both ends ([`Hint::Handover`]) and larger pieces:
 //!
 //! | message | before | now |
 //! |---|---|---|
@@ -77,16 +77,16 @@ use crate::shared::transfer::Step;
 use run::{Piece, Run};
 
 /// From this size on, stores to the target bypass the caches, which would not hold the target
-/// together with the source. It is half the last cache of a core complex of EPYC. On Zen 4, GB/s
-/// in one complex and between two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 if they
-/// bypass the caches; 4 MiB 12.3 and 12.2 by cached stores, 10.7 and 11.3 otherwise.
+/// together with the source. This size is half of the last cache of an EPYC core complex. On Zen
+/// 4, GB/s in one complex and between two: 16 MiB 7.5 and 8.8 with cached stores, 9.3 and 12.4 if
+/// they bypass the caches; 4 MiB 12.3 and 12.2 by cached stores, 10.7 and 11.3 otherwise.
 const TARGET_STREAMED_BYTES_MIN: u64 = 16 << 20;
 /// From this size on, stores to Intel's rings (see `window`) bypass the caches wherever the other
-/// end runs. On other processors they do not, because the used part of the ring exceeds a core's
-/// own caches, and the evicted lines go to the last cache, which is fast. Interleaved
-/// measurements on Zen 4 in one complex, bypassing the caches and through them, in GB/s: 32 MiB
-/// 11.0 and 13.6, 64 MiB 11.1 and 13.6, 256 MiB 10.6 and 14.5. Through 1 MiB instead of 1.75, 256
-/// MiB would move at 10.7.
+/// end runs. On other processors, stores do not bypass the caches, because the used part of the
+/// ring exceeds a core's own caches, and the evicted lines go to the last cache, which is fast.
+/// Interleaved measurements on Zen 4 in one complex, bypassing the caches and through them, in
+/// GB/s: 32 MiB 11.0 and 13.6, 64 MiB 11.1 and 13.6, 256 MiB 10.6 and 14.5. Through 1 MiB of the
+/// ring instead of 1.75 MiB, 256 MiB would move at 10.7.
 const RING_STREAMED_BYTES_MIN: u64 = 32 << 20;
 /// Number of messages that a sender must send without sleeping before it uses less of the ring.
 /// The number is so large that a sender which sleeps now and then, because the ends share a
@@ -96,13 +96,15 @@ const AWAKE_MIN: u32 = 64;
 /// When a piece is published to the receiver.
 #[derive(Clone, Copy, Debug)]
 enum Signal {
-    /// Together with the message, which is not published yet.
+    /// The piece is published together with the message, which is not published yet.
     Later,
-    /// At once, as a piece of this message. The last piece publishes the checksum as well.
+    /// The piece is published at once, as a piece of this message. The last piece publishes the
+    /// checksum as well.
     Now(Message),
 }
 
-/// The fate of the ring's lines after they are written, see "By way of the caches, or of memory".
+/// The hint for the copy into the ring: how its lines are used next, see "By way of the caches,
+/// or of memory".
 fn hint(run: &Run, distance: Distance) -> Hint {
     let is_long = run.length >= RING_STREAMED_BYTES_MIN && window::is_small_better();
     match is_long || distance.is_far() {
@@ -116,7 +118,7 @@ fn hint(run: &Run, distance: Distance) -> Hint {
 pub(crate) struct SleepHistory {
     /// How often the sender had slept at the last call.
     seen: u64,
-    /// Messages since it last slept.
+    /// Number of messages since the sender last slept.
     since: u32,
 }
 
@@ -127,7 +129,7 @@ impl Default for SleepHistory {
 }
 
 impl SleepHistory {
-    /// Records that a message begins after `sleeps` sleeps in all.
+    /// Records that a message begins. The sender has slept `sleeps` times in all.
     pub(crate) fn note(&mut self, sleeps: u64) {
         self.since = if sleeps == self.seen { self.since.saturating_add(1) } else { 0 };
         self.seen = sleeps;
@@ -139,14 +141,14 @@ impl SleepHistory {
     }
 }
 
-/// The sender's state of the ring.
+/// The sender's state for the ring.
 #[derive(Debug, Default)]
 pub(crate) struct SenderState {
-    /// Cells filled.
+    /// Number of cells that the sender has filled.
     filled: u64,
-    /// Cells that the receiver had emptied at the last read.
+    /// Number of cells that the receiver had emptied when this end last read the count.
     drained: u64,
-    /// Cells whose pages are allocated, from the first on.
+    /// Number of cells, from the first cell on, that have allocated pages.
     backed: u64,
     pub(crate) sleep_history: SleepHistory,
 }
@@ -165,12 +167,12 @@ impl SenderState {
         lane.load(layout::DRAINED) == self.filled
     }
 
-    /// The cells of all earlier messages, which the receiver may still be emptying.
+    /// Number of cells of all earlier messages, which the receiver may still be emptying.
     pub(crate) fn cells(&self) -> u64 {
         self.filled
     }
 
-    /// Allocates the pages of the part of the ring that a message goes through.
+    /// Allocates the pages of the ring that a message goes through.
     fn back(&mut self, run: &Run, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
         let bytes = run.used as usize * CELL_BYTES;
         if self.backed < run.used {
@@ -194,10 +196,10 @@ impl Sending {
         Self { run: Run::new(0, length, link.chunk_bytes, Pace::default()) }
     }
 
-    /// The remainder of a message from `offset` on that another mechanism began.
+    /// The remainder, from `offset` on, of a message that another mechanism began.
     ///
     /// # Errors
-    /// [`Error::System`] if its pages cannot be allocated.
+    /// [`Error::System`] if the pages of the ring cannot be allocated.
     pub(crate) fn remainder(
         state: &mut SenderState,
         out: &mut Outgoing<'_, '_>,
@@ -216,7 +218,7 @@ impl Sends for Sending {
     const SUMS: bool = true;
 
     /// If there is room, a message of one piece is copied into the ring before it is published.
-    /// Then the receiver waits for one word, not two.
+    /// Then the receiver waits for one word instead of two.
     fn begin(
         &mut self,
         state: &mut SenderState,
@@ -265,14 +267,14 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    /// The remainder of a message from `offset` on that another mechanism began.
+    /// The remainder, from `offset` on, of a message that another mechanism began.
     pub(crate) fn remainder(link: &Link, offset: u64, length: u64) -> Self {
         Self { run: Run::new(offset, length, link.chunk_bytes, Pace::default()) }
     }
 }
 
 impl Receives for Receiving {
-    /// Number of cells emptied.
+    /// Number of cells that the receiver has emptied.
     type State = u64;
 
     const SUMS: bool = true;
@@ -305,7 +307,7 @@ impl Receives for Receiving {
 /// at the last read.
 ///
 /// # Errors
-/// [`Error::Protocol`] if the receiver cannot have emptied so many cells.
+/// [`Error::Protocol`] if the receiver's count of emptied cells is impossible.
 fn fill(
     lane: &mut Lane,
     source: &mut Source<'_>,
@@ -320,7 +322,7 @@ fn fill(
     if end - *drained > run.cells {
         let reported = lane.load_timed(layout::DRAINED, *drained);
         if !(*drained..=*filled).contains(&reported) {
-            return Err(Error::protocol("count of pages of the ring taken", reported, *filled));
+            return Err(Error::protocol("count of emptied ring cells", reported, *filled));
         }
         *drained = reported;
         if end - reported > run.cells {
@@ -347,7 +349,7 @@ fn fill(
 /// receiver's own count.
 ///
 /// # Errors
-/// [`Error::Protocol`] if the sender cannot have filled so many cells.
+/// [`Error::Protocol`] if the sender's count of filled cells is impossible.
 fn drain(
     lane: &mut Lane,
     target: &mut [u8],
@@ -360,7 +362,7 @@ fn drain(
     }
     let (reported, limit) = (lane.load(layout::FILLED), *drained + run.cells);
     if !(*drained..=limit).contains(&reported) {
-        return Err(Error::protocol("count of pages of the ring filled", reported, limit));
+        return Err(Error::protocol("count of filled ring cells", reported, limit));
     }
     let Piece { start, length, end } = run.next(*drained);
     if reported < end {
@@ -377,7 +379,7 @@ fn drain(
     run.offset += length as u64;
     *drained = end;
     if run.is_complete() {
-        // The message is consumed next, which publishes this count as well.
+        // This end consumes the message next, which publishes this count as well.
         lane.store(layout::DRAINED, end);
     } else {
         lane.signal_lazily(layout::DRAINED, end, run.next(end).end <= reported);

@@ -1,5 +1,5 @@
-//! The location of a message's pieces in the ring. It follows from the message's length, its pace
-//! and the count of cells, so both ends compute the same location.
+//! The location of a message's pieces in the ring. The location follows from the message's
+//! length, its pace and the count of cells, so both ends compute the same location.
 
 use crate::shared::layout::{self, CELL_BYTES};
 use crate::shared::pace::{Pace, cells_for, piece_bytes};
@@ -7,19 +7,19 @@ use crate::shared::pace::{Pace, cells_for, piece_bytes};
 /// The progress of a message through the ring, at either end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    /// Bytes of the message moved so far.
+    /// Number of bytes of the message that were moved so far.
     pub(super) offset: u64,
     /// Bytes of the whole message.
     pub(super) length: u64,
-    /// Bytes of a piece of this message, a multiple of a cell.
+    /// Size of this message's pieces in bytes, a multiple of a cell.
     piece: usize,
-    /// Cells of the ring.
+    /// Number of cells in the ring.
     pub(super) cells: u64,
     /// Number of cells that this message goes through, from the ring's first cell on.
     pub(super) used: u64,
 }
 
-/// A piece: the cell at which it begins, its bytes, and the cell behind it.
+/// A piece: its first cell, its bytes, and the cell behind it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) start: u64,
@@ -28,7 +28,7 @@ pub(super) struct Piece {
 }
 
 impl Run {
-    /// The part from `offset` on of a message of `length` bytes.
+    /// The part of a message of `length` bytes that begins at `offset`.
     #[inline]
     pub(super) fn new(offset: u64, length: u64, chunk_bytes: usize, pace: Pace) -> Self {
         let piece = piece_bytes(length - offset, chunk_bytes, pace);
@@ -47,8 +47,8 @@ impl Run {
         self.length - self.offset == self.next(cell).length as u64
     }
 
-    /// The next piece when the count is `cell`. It ends within the cells that this message goes
-    /// through. Behind these cells the count skips the remainder of the ring.
+    /// The next piece when the count is `cell`. The piece ends within the cells that this message
+    /// goes through. Behind these cells the count skips the remainder of the ring.
     #[inline]
     pub(super) fn next(&self, cell: u64) -> Piece {
         let at = cell % self.cells;

@@ -8,13 +8,13 @@
 //! The sums do not depend on the order, so each end can add pieces of any size as they arrive,
 //! from the front and from the back. A change of a single word changes the plain sum. An exchange
 //! of two words changes the weighted sum, unless their difference times their distance is a
-//! multiple of 2^64, that is, if they differ in their highest bits alone. The checksum detects
-//! accidents, not a malicious peer, which could send other bytes in the first place.
+//! multiple of 2^64, which requires that they differ in their highest bits alone. The checksum
+//! detects accidents, not a malicious peer, which could send other bytes in the first place.
 //!
 //! A block is 16 words in 16 lanes. With `a += word; b += a` for each of m blocks, b is the sum of
 //! word * (m - block), from which the weights follow: two additions per word, no multiplication.
-//! The values that are added are those that were loaded for the copy: if a peer changes bytes
-//! meanwhile, the sum matches the bytes that are kept.
+//! The values that are added are the values that were loaded for the copy: if a peer changes
+//! bytes meanwhile, the sum matches the bytes that are kept.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -26,7 +26,7 @@ const LANES: usize = 16;
 /// Bytes in a block.
 const BLOCK_BYTES: usize = 8 * LANES;
 
-/// Bytes that are added at a time, between two checks of the clock and the peer: 0.1 ms.
+/// Number of bytes that are added between two checks of the clock and the peer, in about 0.1 ms.
 pub(crate) const SUM_BYTES: usize = 1 << 20;
 
 /// The checksum of some bytes of a message.
@@ -48,13 +48,13 @@ impl Sum {
         self.plain ^ self.weighted.rotate_left(32)
     }
 
-    /// Adds bytes from `offset` of the message on.
+    /// Adds bytes that begin at `offset` of the message.
     pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) {
         // SAFETY: the source is a slice of that length, and there is no target.
         unsafe { self.run(offset, None, bytes.as_ptr(), bytes.len(), false) }
     }
 
-    /// Copies bytes from `place` of the message on out of shared memory, and adds them.
+    /// Copies bytes that begin at `place` of the message out of shared memory, and adds them.
     pub(crate) fn read(
         &mut self,
         place: u64,
@@ -68,7 +68,8 @@ impl Sum {
         unsafe { self.copy(place, target.as_mut_ptr(), source, target.len(), is_streamed) }
     }
 
-    /// Copies bytes from `place` of the message on into shared memory, and adds them.
+    /// Copies bytes that begin at `place` of the message into shared memory, and adds them to the
+    /// sums.
     pub(crate) fn write(
         &mut self,
         place: u64,
@@ -82,8 +83,8 @@ impl Sum {
         unsafe { self.copy(place, target, source.as_ptr(), source.len(), is_streamed) }
     }
 
-    /// Copies bytes from `offset` of the message on, and adds them. With `is_streamed`, the stores
-    /// to the target bypass the caches.
+    /// Copies bytes that begin at `offset` of the message, and adds them to the sums. With
+    /// `is_streamed`, the stores to the target bypass the caches.
     ///
     /// # Safety
     /// `length` bytes can be read at the source and written at the target, and they do not
@@ -111,8 +112,8 @@ impl Sum {
         is_streamed: bool,
     ) {
         let mut done = 0;
-        // Adds single bytes up to a word boundary of the message and, if it streams, up to an
-        // aligned address of the target.
+        // Adds single bytes up to a word boundary of the message and, if the stores bypass the
+        // caches, up to an aligned address of the target.
         let is_aligned = |done: usize| match target {
             Some(target) if is_streamed => target.addr().wrapping_add(done).is_multiple_of(32),
             _ => true,
@@ -228,7 +229,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition at the top of this file.
+    /// Computes the sums by the definition at the top of this file.
     fn naive(bytes: &[u8]) -> Sum {
         let mut sum = Sum::default();
         for (index, piece) in (0_u64..).zip(bytes.chunks(8)) {

@@ -31,8 +31,9 @@ pub(crate) enum Pcie {
 /// Lists the links of this machine's network devices, and what limits them.
 ///
 /// Lists the network devices on PCIe: present and possible speed of each link, settings, and nearby
-/// processors. A sentence says what is wrong. An unknown value is marked, with the reason: reading
-/// MPS and MRRS needs CAP_SYS_ADMIN. A virtual function shows the values of its physical function.
+/// processors. For each problem, a sentence says what is wrong. An unknown value is marked, with
+/// the reason: reading MPS and MRRS needs CAP_SYS_ADMIN. A virtual function shows the values of
+/// its physical function.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie list\n  haul pcie list --nics\n  haul pcie list --json"
@@ -98,9 +99,9 @@ pub(crate) struct Estimate {
 /// itself. Every advice is the estimate repeated with one value changed. Advice is ranked by the
 /// rate at which the link is then full; a change that does not raise the rate is not shown.
 ///
-/// With --baseline, compares the terms with those of a saved estimate or sweep, or with its sums if
-/// it has no terms, and shows which of them make the difference. Two saved files are compared with
-/// each other.
+/// With --baseline, compares the terms with the terms of a saved estimate or sweep, or with its
+/// sums if it has no terms, and shows which terms make the difference. Two saved files are
+/// compared with each other.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie explain --nic ice --driver dpdk-22.11 --mode vector --rate 10M --sizes 64 \\\n    \
@@ -110,7 +111,7 @@ pub(crate) struct Estimate {
     haul pcie explain before.jsonl after.jsonl"
 )]
 pub(crate) struct Explain {
-    /// Two files of records to compare, instead of a workload: the differences of the second from
+    /// Two files of records to compare, instead of a workload: shows how the second differs from
     /// the first
     #[arg(value_name = "FILE", num_args = 2, conflicts_with_all = OF_A_WORKLOAD)]
     pub(crate) files: Vec<PathBuf>,
@@ -170,7 +171,7 @@ pub(crate) struct Subject {
     /// Take packet sizes from this capture (pcap or pcapng), without the frame check sequence
     #[arg(long, value_name = "FILE", conflicts_with = "with_fcs")]
     pub(crate) capture: Option<PathBuf>,
-    /// Sizes are those of frames with their check sequence, which NICs strip
+    /// Sizes are frame sizes with the check sequence, which NICs strip
     #[arg(long)]
     pub(crate) with_fcs: bool,
     /// Polls by how many packets each returned, as BATCH:POLLS [default: 32:1]
@@ -229,8 +230,8 @@ pub(crate) struct NicArguments {
 ///
 /// Shows how much packet data a link carries in each direction, by the public model of pcie-bench
 /// (SIGCOMM'18) of three NICs: an upper bound. Sizes are frame sizes; the check sequence of 4 B
-/// does not cross the link. Beside its dpdk NIC stands the result of haul pcie estimate --nic ixgbe
-/// for the same card and driver, and why the two differ.
+/// does not cross the link. For its dpdk NIC, also shows the result of haul pcie estimate --nic
+/// ixgbe for the same card and driver, and why the two differ.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie bandwidth --model pcie-bench --model-nic dpdk --link gen3x8 --mps 256 --mrrs 512 --sizes 64,512\n  \

@@ -10,12 +10,12 @@ use super::NicArguments;
 use crate::arguments::number::number;
 use crate::arguments::time::time;
 
-/// Forwards from a modelled NIC at rising rates, counted beside estimated.
+/// Forwards from a modelled NIC at rising rates, and compares counts with estimates.
 ///
 /// Forwards packets on one core from a modelled NIC, at one rate after the other, and counts every
-/// transaction that would cross PCIe. Shows beside each count the estimate for the batches that
-/// occurred, how batches grow with the rate, and where and why the curve of outbound writes breaks.
-/// haul report FILE makes a page of the records.
+/// transaction that would cross PCIe. Shows each count with the estimate for the batches that
+/// occurred, how batches grow with the rate, and where and why the curve of outbound writes
+/// breaks. haul report FILE makes a page of the records.
 ///
 /// The modelled device runs on the same core and needs about 20 ns per packet. With --core the
 /// core's time is modelled too, so the figures are the same on every machine.

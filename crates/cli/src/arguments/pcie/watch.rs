@@ -18,8 +18,8 @@ use crate::arguments::users::Allowed;
 /// machine's counters show of it. The program needs no change, but must be started with the probe:
 /// `-d libhaul_dpdk_burst.so`.
 ///
-/// The probe is attached while this runs, or stays attached if it already was. Ctrl-C ends the
-/// command and keeps the records.
+/// The probe is attached while this command runs, or stays attached if it already was. Ctrl-C
+/// ends the command and keeps the records.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie watch\n  haul pcie watch --file-prefix pmd1 --for 10s --out watched\n  \
@@ -27,7 +27,7 @@ use crate::arguments::users::Allowed;
     haul pcie watch --pid 4711 --nic ice --link gen4x16"
 )]
 pub(crate) struct Watch {
-    /// Telemetry socket of the program [default: that of the only program found]
+    /// Telemetry socket of the program [default: the socket of the only program found]
     #[arg(long, value_name = "PATH", conflicts_with_all = ["pid", "file_prefix"])]
     pub(crate) socket: Option<PathBuf>,
     /// Process number of the program
@@ -93,7 +93,7 @@ impl Watch {
         }
     }
 
-    /// The values that override those of the program and the device.
+    /// The values that override the values of the program and the device.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             nic: self.nic,

@@ -1,4 +1,4 @@
-//! `haul channel bench`: transfers side by side with those of the peers.
+//! `haul channel bench`: transfers side by side with the peers' transfers.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const BUDGET_EACH: Duration = Duration::from_secs(3);
 const EXPERIMENT_2014_BYTES: u64 = 1000 << 20;
 
 /// The peers with --experiment-2014, in addition to haul's choice: the mechanisms of the
-/// experiment, and two that it did not have.
+/// experiment, and two that the experiment did not have.
 const BESIDE_2014: [Peer; 3] = [Peer::Experiment2014, Peer::Memcpy, Peer::Pipe];
 const MYMEMCPY: &str = "2014:mymemcpy";
 
@@ -130,8 +130,8 @@ fn of_haul() -> impl Iterator<Item = Subject> {
     names.map(|name| Subject { name, found: None })
 }
 
-/// Messages built in place between ends that do not trust each other: the receiver does not
-/// announce the pages that it will write to, or it does.
+/// Messages built in place between ends that do not trust each other: without and with an
+/// announcement of the pages that the receiver will write to.
 fn without_trust() -> [Subject; 2] {
     let sealed = name_of(Mechanism::Sealed);
     [UNTRUSTED, ANNOUNCED].map(|how| Subject { name: format!("{sealed}{how}"), found: None })
@@ -223,7 +223,7 @@ fn moves(name: &str, size: Bytes, target: Target) -> bool {
     usize::try_from(size.0).is_ok_and(|size| can_move(name, size, target))
 }
 
-/// Warns of the subjects that are measured only with warm targets.
+/// Warns about the subjects that are measured only with warm targets.
 fn warn_of_warm_only(subjects: &[Subject], sizes: &[Bytes], targets: &[Target]) {
     let is_warm_only = |subject: &&Subject| {
         let to = |target| sizes.iter().any(|&size| moves(&subject.name, size, target));
@@ -248,7 +248,8 @@ fn listed(sizes: &[Bytes]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The subjects of the installed peers, and the names of the others, with a warning for each.
+/// The subjects of the installed peers, and the names of the missing peers, with a warning for
+/// each.
 fn present(against: &[Peer]) -> (Vec<Subject>, Vec<String>) {
     let (mut subjects, mut left_out) = (Vec::new(), Vec::new());
     for &peer in &unique(against) {
@@ -319,7 +320,8 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     table
 }
 
-/// Processors that the bench kept busy, and those that other programs kept busy: `1 + 0.9`.
+/// Number of processors that the bench kept busy, and number that other programs kept busy: `1 +
+/// 0.9`.
 fn load(record: &Record, busy: &str) -> String {
     match record.others_processors().filter(|_| record.is_beside_others()) {
         Some(others) => format!("{busy} + {others:.1}"),

@@ -68,7 +68,7 @@ impl Cost {
     /// The records of this end.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// A record cannot be written.
     pub(super) fn record(&self, experiment: &str, journal: &mut Journal) -> Result<(), Error> {
         let figures = [
             ("time", "s", self.time.as_secs_f64()),

@@ -1,10 +1,10 @@
 //! `haul channel`: one module per subcommand.
 //!
-//! The protocol of `send` and `recv` over a channel: messages of at most 1 MiB, an empty one as the
-//! end, and an empty one in reply when the receiver has stored everything. A channel that closes
-//! without the empty message was interrupted. While `recv` waits for the reader of its output, it
-//! reports that by a message of one byte every second, which distinguishes a slow reader from a
-//! stopped receiver.
+//! The protocol of `send` and `recv` over a channel: messages of at most 1 MiB, an empty message
+//! as the end, and an empty message in reply when the receiver has stored everything. A channel
+//! that closes without the empty message was interrupted. While `recv` waits for the reader of
+//! its output, it sends a message of one byte every second, which distinguishes a slow reader
+//! from a stopped receiver.
 //!
 //! From the bottom up:
 //!
@@ -40,13 +40,13 @@ const MESSAGE_BYTES: usize = 1 << 20;
 /// Interval at which a wait polls for Ctrl-C, or for a message of the other end.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The error for a failure or a close of the other end, after `done` bytes of the stream. Even an
-/// orderly close is too early, because the final message must come before it.
+/// The error if the other end fails or closes, after `done` bytes of the stream. Even an orderly
+/// close is too early, because the final message must come before it.
 fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> Error {
     move |error| match error {
         haul::channel::Error::Closed => TransferError::Ended { attempt, done: Bytes(done) }.into(),
         // Before the two ends have met, the reason may be that this user is not allowed. The
-        // error itself then says so.
+        // error's own text then says so.
         haul::channel::Error::PeerGone { attempt: at, done: part, .. } if at != "connect" => {
             TransferError::Died { attempt, done: Bytes(done + part.0) }.into()
         }
@@ -70,7 +70,7 @@ const BESIDE_BYTES: usize = 16 << 20;
 /// Allocates a message, if there is enough memory for the rest of the channel as well.
 ///
 /// # Errors
-/// There is not enough.
+/// There is not enough memory.
 fn message() -> Result<Vec<u8>, Error> {
     let wanted = MESSAGE_BYTES + BESIDE_BYTES;
     let mut room: Vec<u8> = Vec::new();

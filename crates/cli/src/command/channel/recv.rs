@@ -49,7 +49,7 @@ impl Recv {
         }
     }
 
-    /// Receives everything up to the end mark. `false` if Ctrl-C came first.
+    /// Receives everything up to the end mark. Returns false if Ctrl-C came first.
     fn receive(
         &mut self,
         receiver: &mut Receiver,
@@ -138,7 +138,8 @@ impl Command for Recv {
     }
 }
 
-/// The next channel of a user that may send. Warns of channels of other users and keeps waiting.
+/// The next channel of a user that may send. Warns about channels of other users and keeps
+/// waiting.
 fn accept(listener: &Listener, settings: &Settings) -> Result<Channel, library::Error> {
     loop {
         match listener.accept(settings) {
@@ -195,7 +196,7 @@ impl Reporter {
         done
     }
 
-    /// Reports that everything is stored; the sender waits for this.
+    /// Reports that everything is stored; the sender waits for this report.
     fn report_end(&self) -> Result<(), Error> {
         unless_stopped(0, || self.shared.sender().send(&[])).map(drop)
     }
@@ -282,7 +283,8 @@ impl Target {
 
 /// Why bytes were not written.
 enum Unwritten {
-    /// The reader of this has closed it, so the rest of the stream is lost. No disk is full.
+    /// The reader of this output has closed it, so the rest of the stream is lost. The cause is
+    /// not a full disk.
     ReaderGone(String),
     Failed(Error),
 }

@@ -44,7 +44,7 @@ impl Send {
         Ok((Box::new(file), announced.or(found)))
     }
 
-    /// The channel. While no receiver listens there, waits as long as `--wait` allows.
+    /// The channel. While no receiver listens at the socket, waits as long as `--wait` allows.
     fn connect(&self, settings: &Settings) -> Result<Channel, Error> {
         let (path, start) = (&self.arguments.to, Instant::now());
         loop {
@@ -88,21 +88,21 @@ impl Send {
 /// Interval between two attempts to find a receiver.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Whether no receiver listens there: the socket does not exist yet, or is left over.
+/// Whether no receiver listens at the socket: the socket does not exist yet, or is left over.
 fn has_no_listener(error: &Failed) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotFound};
     matches!(error, Failed::Socket { reason, .. } if [ConnectionRefused, NotFound].contains(&reason.kind()))
 }
 
-/// The other end, and its last report. The reader of its output may be slow for any time, as with
-/// a pipe; the other end then reports regularly that its output is blocked. A stopped end sends
-/// no report.
+/// The other end, and its last report. The reader of the other end's output may be slow for any
+/// time, as with a pipe; the other end then reports regularly that its output is blocked. A
+/// stopped end sends no report.
 struct Other {
     receiver: Receiver,
-    /// Time of its last report.
+    /// Time of the other end's last report.
     heard: Instant,
     limit: Duration,
-    /// Bytes sent to it.
+    /// Bytes sent to the other end.
     done: u64,
 }
 
@@ -125,7 +125,7 @@ impl Other {
     }
 
     /// The error for a message that cannot be sent. The sending side knows only that no peer reads
-    /// it any more, not whether the other end closed in good order.
+    /// the stream any more, not whether the other end closed in good order.
     fn gone(&mut self, error: Failed) -> Error {
         let is_gone = matches!(error, Failed::PeerGone { .. });
         let why = if is_gone && self.has_closed() { Failed::Closed } else { error };
@@ -156,7 +156,7 @@ impl Other {
         }
     }
 
-    /// Time until its reports are read again.
+    /// Time until this end reads the reports again.
     fn pause(&self) -> Duration {
         PAUSE.min(self.limit.saturating_sub(self.heard.elapsed()))
     }
@@ -164,7 +164,7 @@ impl Other {
     /// Reads the reports of the other end.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check). It is also an error if the other end has gone.
+    /// The errors of [`check`](Self::check). Also an error if the other end has gone.
     fn listen(&mut self) -> Result<(), Error> {
         while self.receiver.try_recv().map_err(ended("send", self.done))?.is_some() {
             self.heard = Instant::now();

@@ -147,7 +147,7 @@ fn each<'a>(
     levels.iter().flat_map(|level| readers.iter().map(|reader| (*level, *reader)))
 }
 
-/// The shapes that sizes are drawn from.
+/// The shapes from which sizes are drawn.
 fn shapes(arguments: &Arguments) -> Result<Vec<Shape>, Error> {
     let mut names = arguments.distribution.clone();
     if names.is_empty() && arguments.size_class.is_empty() && arguments.sizes.is_none() {
@@ -167,7 +167,8 @@ fn shapes(arguments: &Arguments) -> Result<Vec<Shape>, Error> {
     Ok(shapes)
 }
 
-/// An option that would not change the measurement is a mistake, and is refused before it.
+/// An option that would not change the measurement is a mistake, and is refused before the
+/// measurement.
 fn refuse_unused(arguments: &Arguments, is_drawn: bool) -> Result<(), Error> {
     const DRAWN: (&str, &str) = ("drawn sizes", "add --distribution or --size-class");
     let unused = |option, (belongs, remedy)| Err(Error::Unused { option, belongs, remedy });
@@ -187,7 +188,7 @@ fn refuse_unused(arguments: &Arguments, is_drawn: bool) -> Result<(), Error> {
     }
 }
 
-/// The levels at which this size is measured. A size that fits none of them is measured once.
+/// The levels at which this size is measured. A size that fits no level is measured once.
 fn levels_of(size: usize, mut levels: Vec<Level>) -> Vec<Level> {
     if size > SIZE_MAX_BYTES && levels.len() > 1 {
         levels = vec![Level::Nearest];

@@ -72,7 +72,7 @@ impl Command for List {
     }
 }
 
-/// Function, name, instruction set, whether it runs here, summary.
+/// For each kernel: function, name, instruction set, whether it runs here, summary.
 fn kernels() -> Vec<(&'static str, &'static str, &'static str, bool, &'static str)> {
     let copies = kernel::copies()
         .iter()

@@ -23,7 +23,7 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::terminal;
 
-/// More than the records (0.3 MB) and the file (64 KiB at most) need together.
+/// More space than the records (0.3 MB) and the file (64 KiB at most) need together.
 const ROOM: Bytes = Bytes(1 << 20);
 
 pub(super) struct Tune {
@@ -50,7 +50,8 @@ impl Tune {
         Ok(Self { out, budget, json, tuned: None, has_channels: false })
     }
 
-    /// Name of the record file beside the file, to which its evidence refers.
+    /// Name of the record file, which is beside the tuning file; the evidence in the tuning file
+    /// refers to it.
     fn records(&self) -> String {
         let stem = self.out.file_stem().unwrap_or_default().to_string_lossy();
         let name = format!("{stem}.jsonl");
@@ -120,12 +121,13 @@ impl Command for Tune {
 /// The result in the file.
 pub(in crate::command) struct Written {
     pub(in crate::command) tuned: Tuned,
-    /// Whether it has a table of channels.
+    /// Whether the file has a table of channels.
     pub(in crate::command) has_channels: bool,
 }
 
 /// Finds the policy and writes it to `path`, with evidence from the record file named `records`.
-/// `None` if it was stopped before the result was complete; nothing is written then.
+/// Returns `None` if the search was stopped before the result was complete; then nothing is
+/// written.
 ///
 /// # Errors
 /// A record or the file cannot be written, or the experiment fails.
@@ -143,7 +145,7 @@ pub(in crate::command) fn policy(
     let now = haul_experiments::context::now();
     let mut tuning = Tuning::new(runner.machine_id(), &now, tuned.policy);
     if !tuned.is_any_kept() {
-        // A file that repeats the defaults would override those of a later haul.
+        // A file that repeats the defaults would override the defaults of a later haul.
         tuning.choices.clear();
         tuning.copy.clear();
     }
@@ -168,7 +170,7 @@ pub(in crate::command) fn policy(
     Ok(Some(Written { tuned, has_channels }))
 }
 
-/// Warns of the sizes that the table of channels leaves out.
+/// Warns about the sizes that the table of channels leaves out.
 fn warn_of_disturbed(chosen: &Chosen<'_>) {
     let table = match chosen.table.choices.is_empty() {
         true => "no size is left for a table of channels, and an earlier table stays",
@@ -212,9 +214,9 @@ pub(in crate::command) fn what_next(path: &Path, is_tuned: bool, has_channels: b
     format!("{what}: export HAUL_TUNING={path}, or copy that file to ~/.config/haul/haul.toml.")
 }
 
-/// The results of the checks for the parts that are kept, and the bad offsets that string
-/// instructions passed. A part that was not kept is not in the file, because its records do not
-/// support it.
+/// The results of the checks for the parts that are kept. For copies, also each size's result at
+/// the bad offset where string instructions were best. A part that was not kept is not in the
+/// file, because its records do not support it.
 fn evidence<'a>(all: impl Iterator<Item = &'a Record>, kept: &[Part], file: &str) -> Vec<Evidence> {
     let records: Vec<&Record> = all
         .filter(|record| record.experiment == name::COPY_TUNE)

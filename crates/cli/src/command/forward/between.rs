@@ -26,7 +26,7 @@ use crate::journal::{Journal, Outputs};
 use crate::stop::{STOP, Stops};
 use crate::terminal;
 
-/// Interval of polls for the end, and of updates for a person.
+/// Interval between two polls for the end, and between two updates of the display.
 const POLL: Duration = Duration::from_millis(50);
 const SHOW: Duration = Duration::from_millis(500);
 
@@ -239,7 +239,7 @@ impl Warned {
     /// Prints new warnings.
     fn update(&mut self, before: &Snapshot, now: &Snapshot, view: &View) {
         for obstacle in &now.obstacles {
-            // An obstacle in two consecutive polls is more than a peer that is just connecting.
+            // An obstacle in two consecutive polls is not only a peer that is still connecting.
             if before.obstacles.contains(obstacle) && !self.obstacles.contains(obstacle) {
                 let (port, reason) = obstacle;
                 view.warn(&format!("haul: warning: {port} has no link: {reason}"));
@@ -311,8 +311,8 @@ impl Done {
         Self { snapshot, seconds, made, late_ns, order }
     }
 
-    /// Packets that were made (without a generator here: sent, by their numbers) and did not
-    /// arrive.
+    /// Packets that were made but did not arrive. Without a generator here, the packets' numbers
+    /// show how many were sent.
     fn lost(&self) -> Option<u64> {
         let (order, _) = self.order.as_ref().filter(|(order, _)| order.expected > 0)?;
         Some(self.made.unwrap_or(order.expected).saturating_sub(order.unique))
@@ -364,7 +364,7 @@ impl Done {
         records
     }
 
-    /// The records from the packets' own numbers.
+    /// The records that follow from the packets' numbers.
     fn of_numbers(&self, one: &dyn Fn(&str, &str, f64) -> Record, records: &mut Vec<Record>) {
         if let Some(made) = self.made {
             records.push(one("made", "packets", made as f64));

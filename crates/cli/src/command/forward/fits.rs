@@ -94,7 +94,7 @@ fn fits_kernel(arguments: &Arguments) -> Result<(), Error> {
     Ok(())
 }
 
-/// Warns if queues share threads. With one processor the run is refused elsewhere.
+/// Warns if queues share threads. If there is only one processor, another check refuses the run.
 pub(super) fn warn_of_threads(bench: &Bench) {
     let (queues, processors) = (usize::from(bench.queues), haul_measure::sys::affinity().len());
     let threads = bench.threads(processors);

@@ -53,7 +53,7 @@ pub(super) fn of(arguments: Forward) -> Result<Box<dyn Command>, Error> {
 /// Writes the page into the folder for results, if there is one.
 ///
 /// # Errors
-/// It cannot be written.
+/// The page cannot be written.
 fn write_page(folder: Option<&Path>, journal: &Journal) -> Result<Option<PathBuf>, Error> {
     let Some(folder) = folder else { return Ok(None) };
     let page = folder.join(PAGE);

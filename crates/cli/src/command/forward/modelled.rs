@@ -3,7 +3,7 @@
 use haul_model::pcie::{Nic, PcieError, Settings, Setup, Thresholds, Version};
 use serde_json::{Value, json};
 
-/// The named values; missing ones are the NIC's own.
+/// The values that the user named; the other values are the NIC's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modelled {
     pub(super) model: Option<String>,
@@ -19,7 +19,7 @@ pub(super) struct Modelled {
 
 /// The default NIC.
 const NIC: &str = "ice";
-/// Its default link, as in `haul pcie estimate`.
+/// The default NIC's link, as in `haul pcie estimate`.
 const LINK: &str = "gen3x8";
 
 impl Modelled {
@@ -40,7 +40,7 @@ impl Modelled {
     /// The NIC with its driver and link.
     ///
     /// # Errors
-    /// The reason why it cannot exist.
+    /// The reason why the NIC cannot exist.
     pub(super) fn setup(&self) -> Result<Setup, String> {
         let text = |error: PcieError| error.to_string();
         let base: &Nic = self.model.as_deref().unwrap_or(NIC).parse().map_err(text)?;

@@ -1,4 +1,4 @@
-//! Counters and batches for a terminal: while it runs, and at the end.
+//! Counters and batches for a terminal: while the forwarder runs, and at its end.
 
 use haul::forward::{Counters, Direction, DropReason, Snapshot};
 use haul_model::units::three_digits;
@@ -8,7 +8,7 @@ use crate::terminal::Table;
 /// Length of the longest bar, in characters.
 const BAR: usize = 40;
 
-/// Sizes of batches that have their own bar: single ones up to 8, then ranges that double.
+/// Sizes of batches that have their own bar: single sizes up to 8, then ranges that double.
 const BINS: [(usize, usize); 14] = [
     (0, 0),
     (1, 1),
@@ -76,7 +76,7 @@ fn calls(direction: &Direction, (first, last): (usize, usize)) -> u64 {
     direction.batches[first..=last].iter().sum()
 }
 
-/// All counts, for the end.
+/// All counts, for the end of the run.
 pub(super) fn whole(snapshot: &Snapshot, seconds: f64) -> String {
     let mut table = Table::new(&[
         "port",

@@ -42,7 +42,7 @@ impl Opened {
 }
 
 /// Opens a port under this name for `workers` workers, each of which gets at least one queue pair.
-/// Processes of `users` may be at the other end of its socket.
+/// Processes of `users` may be at the other end of the port's socket.
 ///
 /// # Errors
 /// A value is not possible, or the system refuses a call.
@@ -106,7 +106,8 @@ fn open_queues(spec: &Spec, name: &str, users: &Users, workers: usize) -> Result
     })
 }
 
-/// A generator for each worker. They share the rate and the packets; their flows are distinct.
+/// A generator for each worker. The generators share the rate and the packets; their flows are
+/// distinct.
 fn generators(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
     let Spec::Gen { sizes, rate, count, flows } = spec else { return Ok(Opened::default()) };
     let sizes = match sizes {
@@ -133,7 +134,7 @@ fn generators(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> 
     Ok(Opened { paces, watches, ..opened })
 }
 
-/// A modelled NIC for each worker. They share the rate and the packets.
+/// A modelled NIC for each worker. The NICs share the rate and the packets.
 fn nics(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
     let Spec::Nic { modelled, size, rate, group, count } = spec else {
         return Ok(Opened::default());

@@ -34,12 +34,13 @@ const SIZE_OF_PEER_MAX: u64 = 1514;
 const SIZE_MIN: u64 = 60;
 const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
 
-/// The largest library that is searched for a memcpy, in bytes: some hundred times glibc's.
+/// The largest library that is searched for a memcpy, in bytes: some hundred times the size of
+/// glibc's.
 const LIBRARY_BYTES_MAX: u64 = 256 << 20;
 
 /// Huge pages that DPDK's two sides need, with a margin.
 const HUGE_PAGES: u64 = 320;
-/// Huge pages that they need if Open vSwitch is one of them.
+/// Huge pages that DPDK's two sides need if one of them is Open vSwitch.
 const HUGE_PAGES_OF_OVS: u64 = 450;
 
 /// Measured time of a restart, and of one size of a sweep: see `--for`. Forwarders publish their
@@ -168,7 +169,7 @@ impl Command for Pvp {
 /// testpmd and Open vSwitch, if they take part and are installed.
 ///
 /// # Errors
-/// A needed one is missing.
+/// A needed peer is missing.
 fn peers(
     arguments: &Arguments,
     left_out: &mut Vec<String>,
@@ -191,7 +192,8 @@ fn peers(
     Ok((testpmd, ovs))
 }
 
-/// A peer, or `None` with a warning if it is missing and the others can be measured without it.
+/// A peer, or `None` with a warning if it is missing and the other subjects can be measured
+/// without it.
 ///
 /// # Errors
 /// The reason why a needed peer is missing.
@@ -266,7 +268,7 @@ fn step(bench: &Bench, size_bytes: usize, sweep: Vec<usize>) -> Box<dyn Experime
 /// haul as switch, with each of these copies.
 ///
 /// # Errors
-/// One of them does not exist.
+/// A copy does not exist.
 fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
     let mut subjects: Vec<Subject> = Vec::new();
     for name in names {
@@ -298,7 +300,7 @@ fn has_memcpy(path: &Path) -> bool {
 /// Checks that every side accepts these sizes.
 ///
 /// # Errors
-/// One of them is impossible.
+/// A size is impossible.
 fn checked(sizes: &[Bytes], with_peer: bool) -> Result<Vec<usize>, Error> {
     let limit = if with_peer { SIZE_OF_PEER_MAX } else { SIZE_MAX };
     let mut checked = Vec::new();

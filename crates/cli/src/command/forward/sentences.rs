@@ -4,8 +4,8 @@ use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
 use haul_model::{Comparison, Record, Settle, Verdict};
 
-/// Least number of restarts for an interval: restarts of the same program differ by more than most
-/// compared subjects.
+/// An interval needs at least this number of restarts: restarts of the same program differ by
+/// more than most compared subjects.
 const RESTARTS_MIN: usize = 3;
 
 /// The results in the records of the flows, a line each.

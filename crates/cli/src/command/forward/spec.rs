@@ -58,7 +58,8 @@ pub(super) enum Sizes {
 }
 
 impl Sizes {
-    /// The packets of these sizes, which relate bits of the line to a number of packets.
+    /// The packets of these sizes, with which a rate in bits of the line becomes a number of
+    /// packets.
     fn packets(&self) -> Result<Packets, PcieError> {
         let of = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         match self {
@@ -143,12 +144,12 @@ impl Spec {
         }
     }
 
-    /// The file that its packets are read from.
+    /// The file from which the port reads packets.
     pub(super) fn input(&self) -> Option<&PathBuf> {
         if let Self::Pcap { input, .. } = self { input.as_ref() } else { None }
     }
 
-    /// The file that its packets are written to.
+    /// The file to which the port writes packets.
     pub(super) fn output(&self) -> Option<&PathBuf> {
         if let Self::Pcap { output, .. } = self { output.as_ref() } else { None }
     }
@@ -273,8 +274,8 @@ impl Options<'_> {
     }
 
     /// The copy function. A ceiling copies nothing; it bounds the rate of a flow whose guest
-    /// belongs to the same run. Any other guest would read other packets' data, so it is refused
-    /// here.
+    /// belongs to the same run. Any other guest would read other packets' data, so this function
+    /// refuses a ceiling.
     fn copy(&mut self) -> Result<String, String> {
         let name = self.take("copy", |text| Some(text.to_owned()))?;
         let name = name.unwrap_or_else(|| "haul".to_owned());

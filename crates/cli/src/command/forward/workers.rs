@@ -1,5 +1,5 @@
-//! The workers of a forwarder: at most as many as both ports have queue pairs, each on its
-//! processor. Their counts are summed.
+//! The workers of a forwarder: at most one per queue pair of each port, each on its processor.
+//! The counts of the workers are summed.
 
 use std::iter;
 
@@ -9,7 +9,7 @@ use super::ports::Opened;
 use super::spec::Spec;
 use crate::error::Error;
 
-/// Buffers of a worker: several times the rings of a guest.
+/// Number of buffers of a worker: several times the number in a guest's rings.
 const PACKETS: u32 = 16_384;
 
 /// Running workers.
@@ -46,7 +46,8 @@ impl Workers {
     ) -> Result<Self, Error> {
         let [first, second] = ports.map(|port| port.of_workers);
         let count = first.len();
-        // Workers that wait for each other on one processor would otherwise wait for a time slice.
+        // Without a yield, workers that wait for each other on one processor would wait for a
+        // time slice.
         let yields = count > haul_measure::sys::affinity().len();
         let mut running = Vec::new();
         for (index, (first, second)) in first.into_iter().zip(second).enumerate() {
@@ -72,14 +73,14 @@ impl Workers {
         sum(self.0.iter().map(Running::snapshot))
     }
 
-    /// A closure that reads their counts from another thread.
+    /// A closure that reads the workers' counts from another thread.
     pub(super) fn observer(&self) -> impl FnMut() -> Snapshot + Send + 'static {
         let observers: Vec<Observer> = self.0.iter().map(Running::observer).collect();
         move || sum(observers.iter().map(Observer::now))
     }
 
-    /// Stops all workers, and then waits for each. Returns their counts, and the error of one that
-    /// failed.
+    /// Stops all workers, and then waits for each. Returns the workers' counts, and the error of
+    /// a worker that failed.
     pub(super) fn finish(self) -> (Snapshot, Result<(), Error>) {
         self.0.iter().for_each(Running::stop_soon);
         let (counted, ends): (Vec<_>, Vec<_>) = self.0.into_iter().map(Running::finish).unzip();

@@ -95,7 +95,8 @@ pub(in crate::command) fn installed() -> Vec<Found> {
     with_haul(Peer::ALL.iter().filter_map(|peer| peer.find().ok()).collect())
 }
 
-/// haul and those of these peers that are installed, the baseline first. Warns of the others.
+/// haul and those of these peers that are installed, with the baseline first. Warns about the
+/// missing peers.
 pub(super) fn present(against: &[Peer]) -> Vec<Found> {
     let mut heaps = Vec::new();
     for peer in against {
@@ -195,7 +196,7 @@ fn round(record: &Record) -> Option<u64> {
     record.count(key::ROUND)
 }
 
-/// Whether the record gets a sentence. Times get one, but of several rounds only the last.
+/// Whether the record gets a sentence. Times get a sentence, but of several rounds only the last.
 fn is_time(record: &Record, last_round: Option<u64>) -> bool {
     match (record.metric.as_str(), round(record)) {
         ("time" | "throughput" | "p99", _) => true,

@@ -6,7 +6,7 @@ use haul_model::{Nanos, Record};
 use crate::summary::{Comparisons, Measured, Order, RULE};
 use crate::terminal::{self, Table};
 
-/// Bars for a value, from the least to the most.
+/// Bars for a value, from the smallest to the largest.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// The whole text for a person; empty if nothing was measured.

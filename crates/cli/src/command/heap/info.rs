@@ -44,7 +44,7 @@ impl Info {
     /// Reads the trace.
     ///
     /// # Errors
-    /// It cannot be read, is not a trace, or is too long.
+    /// The trace cannot be read, is not a trace, or is too long.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         Ok(Self { trace: read(&arguments.trace, &arguments.reading)?, json: arguments.json })
     }

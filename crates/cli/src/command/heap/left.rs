@@ -25,7 +25,7 @@ pub(super) struct Left {
     pub(super) path: PathBuf,
     pub(super) process: u32,
     pub(super) program: String,
-    /// Its start, by the machine's clock.
+    /// The start of the trace, by the machine's clock.
     began_ns: u64,
     event_bytes: u64,
     has_operations: bool,
@@ -100,7 +100,7 @@ fn is_number_of_a_program(rest: &[u8]) -> bool {
 impl Left {
     /// `None` if the file is not a trace.
     fn read(path: PathBuf) -> Option<Self> {
-        // Opening a FIFO would wait.
+        // Opening a FIFO would block.
         fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
         let mut file = File::open(&path).ok()?;
         let mut bytes = [0; HEADER_BYTES];
@@ -138,7 +138,7 @@ fn event_bytes(file: &mut File, header: &Header) -> u64 {
 /// Whether a trace is useful: a short one may hold only the frees of blocks that a parent had
 /// allocated.
 fn has_operations(path: &Path, event_bytes: u64) -> bool {
-    /// More bytes than this hold some thousand calls.
+    /// A trace with more bytes than this contains some thousand calls.
     const SHORT_BYTES: u64 = 64 << 10;
     let is_empty =
         || matches!(Trace::read(path, usize::MAX, Part::All), Err(Error::EmptyTrace { .. }));
@@ -157,7 +157,7 @@ pub(super) fn without_empty(traces: Vec<Left>) -> Vec<Left> {
 }
 
 /// The trace of the requested program: the last program that the process executed, because a shim
-/// executes the real one. If that program left no trace, this is the longest trace of the
+/// executes the real program. If that program left no trace, returns the longest trace of the
 /// processes that it started.
 pub(super) fn asked_for(traces: &[Left], process: u32) -> Option<&Left> {
     let own = traces.iter().rfind(|left| left.process == process);

@@ -25,7 +25,7 @@ pub(super) struct List {
 struct Shared {
     name: String,
     user: u32,
-    /// What it holds, or why it cannot be inspected.
+    /// What the heap holds, or why it cannot be inspected.
     stats: Result<Stats, String>,
 }
 

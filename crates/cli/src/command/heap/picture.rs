@@ -12,8 +12,8 @@ use crate::terminal::{self, Table};
 /// Bars for the live share of a span's slice, from nearly empty to full.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Colours of the 256 of terminals that are distinct on dark and on light: blue, orange, green,
-/// magenta, yellow-brown, cyan, red, violet.
+/// Colours among the 256 of terminals that can be distinguished on a dark and on a light
+/// background: blue, orange, green, magenta, yellow-brown, cyan, red, violet.
 const COLOURS: [u8; 8] = [33, 208, 35, 170, 136, 44, 167, 99];
 
 /// Characters of a page's number and the spaces beside its slices.
@@ -49,14 +49,14 @@ pub(super) fn text<'a>(
 
 /// The meaning of the colours.
 struct Palette {
-    /// By tag number, or by class in bytes (0 for large blocks).
+    /// The colour of each tag number, or of each class in bytes (0 for large blocks).
     of: BTreeMap<u64, u8>,
     is_by_tag: bool,
     is_coloured: bool,
 }
 
 impl Palette {
-    /// By tag if there are several, otherwise by class.
+    /// Colours tags if there are several, otherwise classes.
     fn new(tags: &[&Record], classes: &[&Record], is_coloured: bool) -> Self {
         let is_by_tag = tags.len() > 1;
         let (records, name) =

@@ -48,7 +48,7 @@ struct Ended {
     status: ExitStatus,
     /// The name that the process had at its end.
     comm: String,
-    /// The executable that it ran last, if it was seen.
+    /// The executable that the process ran last, if haul saw it.
     file: Option<PathBuf>,
     /// Numbers of the recorder's reports: see `tree` there.
     reported: Vec<u32>,
@@ -72,7 +72,8 @@ impl Record {
             Some(out) => out,
             None => free_name(&arguments.program[0]),
         };
-        // The program may change its folder; the trace's path must not follow.
+        // The program may change its working folder, but the path of the trace must stay the
+        // same.
         let out = std::path::absolute(&out).unwrap_or(out);
         let names = Names::of(&out);
         Ok(Self { library, out, names, program: arguments.program })
@@ -94,7 +95,7 @@ impl Record {
         command.spawn().map_err(|reason| Error::Start { program: self.program[0].clone(), reason })
     }
 
-    /// Reports the traces. That of the requested program gets the requested name.
+    /// Reports the traces. The trace of the requested program gets the requested name.
     fn report(&self, traces: &[Left], ended: &Ended) -> Result<(), Error> {
         let Some(main) = asked_for(traces, ended.process) else {
             let (program, why) = (self.program[0].clone(), ended.why_no_trace());
@@ -212,7 +213,7 @@ impl Ended {
                     .to_owned()
             });
         }
-        // This program contains the marks itself.
+        // haul itself contains the marks.
         let file =
             self.file.as_ref().filter(|file| env::current_exe().ok().as_ref() != Some(file))?;
         let bytes = haul_machine::file::read_limited(file, PROGRAM_BYTES_MAX).ok()?;
@@ -226,7 +227,7 @@ impl Ended {
     }
 }
 
-/// The largest program that is searched, in bytes: several times a browser.
+/// The largest program that is searched, in bytes: several times the size of a browser.
 const PROGRAM_BYTES_MAX: u64 = 1 << 30;
 
 /// Allocators that programs link in, and a text that only a program with the allocator contains.
@@ -261,8 +262,8 @@ fn is_set_user_id(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|status| status.permissions().mode() & SET_ID != 0)
 }
 
-/// Whether the name of a process is that of the file that it runs, and the process did not set it
-/// itself. For a process that ended before it was inspected, only the name is known.
+/// Whether the process has the name of the file that it runs, so that the process did not set its
+/// name itself. For a process that ended before it was inspected, only the name is known.
 fn is_of_a_file(comm: &str, file_name: &str) -> bool {
     short(file_name) == comm || on_path(OsStr::new(comm)).is_some()
 }
@@ -297,8 +298,8 @@ fn free_name(program: &OsStr) -> PathBuf {
     (1..).map(name).find(is_free).unwrap_or_else(|| name(1))
 }
 
-/// Waits for the program. After Ctrl-C, which the program has received as well, it waits for a
-/// limited time. After a second Ctrl-C, it does not wait at all.
+/// Waits for the program. After Ctrl-C, which the program has received as well, haul waits for a
+/// limited time. After a second Ctrl-C, haul does not wait at all.
 fn wait(mut child: Child) -> Result<Ended, Error> {
     let failed = |reason: io::Error| Error::Output(reason);
     let id = Pid::from_child(&child);

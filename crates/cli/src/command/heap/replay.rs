@@ -78,13 +78,13 @@ impl Command for Replay {
 /// Reads a trace as the arguments require.
 ///
 /// # Errors
-/// It cannot be read, is not a trace, or is too long.
+/// The trace cannot be read, is not a trace, or is too long.
 pub(super) fn read(path: &std::path::Path, reading: &Reading) -> Result<Trace, Error> {
     let limit = usize::try_from(reading.operations).unwrap_or(usize::MAX);
     Ok(Trace::read(path, limit, reading.part)?)
 }
 
-/// The part of the reading options that the repeating command needs.
+/// The `--part` option for the command that repeats the measurement.
 pub(super) fn part_option(reading: &Reading) -> &'static str {
     match reading.part {
         Part::All => "",

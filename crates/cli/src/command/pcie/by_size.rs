@@ -22,9 +22,9 @@ pub(super) struct BySize {
 }
 
 struct Row {
-    /// The size as it was named.
+    /// The size as the user named it.
     size: u32,
-    /// The part of it that crosses the link: without the check sequence.
+    /// The part of the size that crosses the link: without the check sequence.
     data_bytes: f64,
     /// Offered packets per second.
     rate: f64,
@@ -35,7 +35,7 @@ struct Row {
 impl BySize {
     /// # Errors
     ///
-    /// Those of an estimate of any of the sizes.
+    /// The errors of an estimate of any of the sizes.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let Arguments { subject, rules, json } = arguments;
         let is_frames = subject.with_fcs;

@@ -36,7 +36,7 @@ impl Estimate {
 
     /// # Errors
     ///
-    /// Those of `check`.
+    /// The errors of `check`.
     pub(super) fn of(subject: Subject, rules: Rules, json: bool) -> Result<Self, Error> {
         let mut estimate = Self { subject, rules, terms: Vec::new(), notes: Vec::new(), json };
         estimate.terms = estimate.terms_by_rules()?;
@@ -46,7 +46,7 @@ impl Estimate {
     /// The terms, with their notes.
     fn terms_by_rules(&mut self) -> Result<Vec<Transaction>, Error> {
         let Subject { nic, thresholds, workload, link, .. } = &self.subject;
-        // A workload that the driver cannot have is refused under all rules.
+        // All rules refuse a workload that the driver cannot have.
         let by_driver = pcie::estimate(&self.subject.estimate())?;
         match self.rules {
             Rules::Haul => {

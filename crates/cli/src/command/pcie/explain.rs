@@ -39,7 +39,8 @@ pub(super) struct One {
 impl Explain {
     /// # Errors
     ///
-    /// The workload cannot exist, or a file has no terms, or contains those of several estimates.
+    /// The workload cannot exist, or a file has no terms, or contains the terms of several
+    /// estimates.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let Arguments { files, subject, baseline, json } = arguments;
         if let [first, second] = &files[..] {
@@ -149,7 +150,7 @@ impl One {
         terms.chain(limit.iter().map(|limit| full("rate_max", limit))).chain(advice).collect()
     }
 
-    /// Shows the terms, their notes, whether they fit, and what would let them fit.
+    /// Shows the terms, their notes, whether the workload fits, and what would make it fit.
     fn show(&self) -> Result<(), Error> {
         let (way, order) = busiest(&self.terms);
         let all: f64 = self.terms.iter().map(|term| term.bytes_per_s_on(way)).sum();
@@ -195,7 +196,7 @@ impl One {
         self.subject.workload.rate.packets_per_s()
     }
 
-    /// Whether the rate fits, the rate at which the link is full, and the consequence.
+    /// Whether the rate fits, the rate at which the link is full, and what would raise that rate.
     fn fit(&self, limit: &Limit) -> String {
         let Subject { nic, link, workload, .. } = &self.subject;
         let asked = count(self.rate());
@@ -311,8 +312,8 @@ fn modelled(metric: &str, unit: &str, sample: f64) -> Record {
     record
 }
 
-/// The terms of the only estimate in a file, or of the one at this rate if there are several. If
-/// a file has no terms, returns its sums, each with the name of its direction.
+/// The terms of the only estimate in a file, or of the estimate at this rate if there are
+/// several. If a file has no terms, returns its sums, each with the name of its direction.
 fn terms_of(path: &Path, rate: Option<f64>) -> Result<Vec<Term>, Error> {
     let file = path.display().to_string();
     let lines = read_lines(path)?;
@@ -379,7 +380,7 @@ fn direction(name: &str) -> Option<Direction> {
 }
 
 /// Makes two lists comparable. Sums can be compared only with sums: if one list has no terms, the
-/// other's are summed.
+/// terms of the other list are summed.
 fn comparable(lists: [Vec<Term>; 2]) -> [Vec<Term>; 2] {
     let is_sums = |terms: &Vec<Term>| terms.iter().all(|term| term.what == SUM);
     if !lists.iter().any(is_sums) {

@@ -141,7 +141,8 @@ fn written(link: PcieLink) -> String {
     }
 }
 
-/// The findings, a sentence each. Those of a virtual function are shown at its physical function.
+/// The findings, a sentence each. The findings of a virtual function are shown at its physical
+/// function.
 fn findings(device: &PcieDevice) -> Vec<String> {
     if device.physical.is_some() {
         return Vec::new();
@@ -206,7 +207,7 @@ fn generation(device: &PcieDevice) -> Option<String> {
     }
 }
 
-/// The MPS that card and port could both use, if it is larger than the present one.
+/// The MPS that card and port could both use, if it is larger than the present MPS.
 fn payload(device: &PcieDevice) -> Option<String> {
     let (set, card) = (device.mps_bytes?, device.mps_bytes_most?);
     let both = device.mps_bytes_slot.map_or(card, |port| port.min(card));

@@ -57,7 +57,8 @@ fn link_of(arguments: &LinkArguments, others: Settings) -> Result<Link, Error> {
     Ok(Link::new(&arguments.link.to_string(), settings)?)
 }
 
-/// Shows the notes on an estimate: below it, or on standard error if it was printed as records.
+/// Shows the notes on an estimate: below the estimate, or on standard error if the estimate was
+/// printed as records.
 fn show_notes(notes: &[String], json: bool) -> Result<(), Error> {
     let width = terminal::width();
     notes.iter().try_for_each(|note| {

@@ -16,13 +16,13 @@ use super::{count, link_of};
 use crate::arguments::pcie::{NicArguments, Subject as Arguments, Traffic};
 use crate::error::Error;
 
-/// Bytes of a capture per read.
+/// Number of bytes of a capture per read.
 const PIECE_BYTES: usize = 1 << 16;
 
 /// Default batches of polls: full bursts.
 const FULL: &str = "32:1";
 
-/// The least ratio of packet numbers that gets a note: a hundredth more.
+/// Packet numbers that differ by at least this ratio get a note: a hundredth more.
 const NOTABLE: f64 = 1.01;
 
 /// Only the sums are shown for a range of sizes.
@@ -91,7 +91,7 @@ impl Built {
 }
 
 impl Subject {
-    /// Checks a subject, with `sizes` instead of the named ones if there are any.
+    /// Checks a subject; `sizes`, if there are any, replace the sizes of the command line.
     ///
     /// # Errors
     /// A value is missing, or a link, a size, a mode or a threshold cannot exist.
@@ -142,7 +142,7 @@ impl Subject {
         subject.with_packets(packets)
     }
 
-    /// The same subject with other packets, at the rate that is offered for them.
+    /// The same subject with other packets, at the rate that is offered for these packets.
     ///
     /// # Errors
     /// No line carries that many packets.
@@ -201,7 +201,7 @@ impl Subject {
         notes
     }
 
-    /// The influence of how the host splits completions, if it is large.
+    /// How much it matters where the host splits completions, if it matters much.
     fn note_of_completions(&self) -> Option<String> {
         let now = self.link.settings();
         let whole = Settings { completions: pcie::Completions::Payload, ..now };
@@ -279,7 +279,7 @@ fn fits(arguments: &Arguments) -> Result<(), Error> {
     }
 }
 
-/// The note on a release that has the rules of another.
+/// The note on a release that has the rules of another release.
 pub(super) fn note_of_release(asked: Version) -> Option<String> {
     let rules = asked.nearest();
     (rules != asked).then(|| {

@@ -69,7 +69,7 @@ impl Sweep {
 /// The rates in packets per second, which include `last` if a step leads to it.
 ///
 /// # Errors
-/// There are more than a sweep may have.
+/// There are more rates than a sweep may have.
 fn rates(rates: &Rates, packets: &Packets) -> Result<Vec<f64>, Error> {
     /// The largest number of rates per sweep.
     const COUNT_MAX: f64 = 1000.0;
@@ -133,7 +133,7 @@ impl Row<'_> {
     }
 }
 
-/// The batches that most packets arrived in.
+/// The batches in which most packets arrived.
 fn peaks(batches: &str) -> String {
     let pairs: Vec<(u64, u64)> = batches
         .split(',')

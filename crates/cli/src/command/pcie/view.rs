@@ -9,7 +9,7 @@ use haul_model::{BytesPerSecond, Nanos};
 
 use crate::terminal::{self, Table};
 
-/// Sizes of a histogram that are shown; the others are summed.
+/// Sizes of a histogram that are shown; the other sizes are summed.
 const SIZES_SHOWN: usize = 8;
 /// Length of a full bar.
 const BAR: usize = 30;

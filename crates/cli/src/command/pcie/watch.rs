@@ -129,7 +129,7 @@ impl Command for Watch {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        // Intervals from before the program ended are kept.
+        // Intervals from before the program's end are kept.
         let watched = self.watch();
         let records = self.recorder.records(&self.version, "haul pcie watch");
         let recorded = match records.is_empty() {

@@ -82,8 +82,8 @@ impl Axis {
         place as usize
     }
 
-    /// Fills the letters from one cycle to another, at least one if a part of them is inside the
-    /// window.
+    /// Fills the letters from one cycle to another: at least one letter, if a part of these
+    /// cycles is inside the window.
     fn fill(&mut self, from: u64, to: u64, letter: char) {
         if to <= from || to <= self.window.start || from >= self.window.end {
             return;

@@ -24,7 +24,7 @@ const MACHINE_BYTES_MAX: u64 = 1 << 20;
 /// Expected time of a task with 1,000 packets, to estimate the time left.
 const TIME_OF_TASK: Duration = Duration::from_millis(400);
 
-/// A task with a file's settings, overridden by those of the command line.
+/// A task with a file's settings, overridden by the settings of the command line.
 ///
 /// # Errors
 /// The file cannot be read, or a setting is wrong.
@@ -135,7 +135,7 @@ impl Task {
     /// Reads the plan.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The plan is damaged.
     pub(super) fn check(arguments: TaskArguments) -> Result<Self, Error> {
         let TaskArguments { plan, index, json } = arguments;
         Ok(Self { plan: Plan::read(&plan)?, name: plan.display().to_string(), index, json })
@@ -178,7 +178,7 @@ impl Collect {
     /// Reads the plan.
     ///
     /// # Errors
-    /// It is damaged.
+    /// The plan is damaged.
     pub(super) fn check(arguments: CollectArguments) -> Result<Self, Error> {
         let CollectArguments { plan, json } = arguments;
         Ok(Self { plan: Plan::read(&plan)?, name: plan.display().to_string(), json })

@@ -20,12 +20,13 @@ const PAGE: &str = "report.html";
 const ROOM: Bytes = Bytes(4 << 20);
 
 /// Packets of each trace: the paper's number, and a number that two cores simulate in five
-/// seconds. A quarter of them warms up: with fewer warm-up packets than the NIC's 256 buffers
-/// (400 packets in total), results differed by up to 1.5 points.
+/// seconds. A quarter of the packets warm up the machine: with fewer warm-up packets than the
+/// NIC's 256 buffers (400 packets in total), results differed by up to 1.5 points.
 const PACKETS: u64 = 100_000;
 const PACKETS_QUICK: u64 = 1200;
 
-/// A run is in its steady state after some hundred packets, so the second round needs no more.
+/// A run is in its steady state after some hundred packets, so the second round needs no more
+/// packets.
 const PACKETS_CALIBRATED_MAX: u64 = 5_000;
 
 pub(super) struct Reproduce {

@@ -98,7 +98,7 @@ impl Run {
         &mut self,
         context: &mut Context<'_>,
     ) -> Result<Vec<Record>, haul_experiments::Error> {
-        /// Instructions between two checks for a stop: a fifth of a second.
+        /// Number of instructions between two checks for a stop: a fifth of a second.
         const BETWEEN_CHECKS: u64 = 50_000_000;
         let image = Program::named(&self.task.program)?.image()?;
         let job = self.task.job();
@@ -144,7 +144,7 @@ impl Run {
         Step { what, elapsed: began.elapsed(), budget: self.budget() }
     }
 
-    /// Expected time. It is unknown for a program that is not a workload of haul.
+    /// Expected time. The time is unknown for a program that is not a workload of haul.
     fn budget(&self) -> Duration {
         let instructions = if self.task.receives() {
             self.task.packets.saturating_mul(INSTRUCTIONS_PER_PACKET)

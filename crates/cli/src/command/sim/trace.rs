@@ -10,7 +10,7 @@ use haul_sim::Outcome;
 use haul_sim::core::trace::Row as Instruction;
 use haul_sim::memory::trace::{Span as Stay, Stage, Trace, Transaction, What};
 
-/// Least number of cycles of a wait that gets a remark.
+/// A wait of at least this number of cycles gets a remark.
 const LONG: u64 = 20;
 
 /// The largest number of rows per part in records. More rows are unreadable.
@@ -22,7 +22,7 @@ pub(super) struct Row {
     /// `800000a4 lw t0, 0(a1)`, or `#8216 engine read 0x80472040`.
     pub(super) name: String,
     pub(super) spans: Vec<Span>,
-    /// What it waited for; empty if it did not wait.
+    /// What the instruction or transaction waited for; empty if it did not wait.
     pub(super) remark: String,
 }
 

@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::stop::STOP;
 use crate::terminal;
 
-/// A command that exceeds its budget by more than this says so first.
+/// A command says so first if it needs longer than its budget plus this time.
 const OVERRUN: Duration = Duration::from_secs(2);
 
 /// The experiments of a command, in order.
@@ -66,7 +66,7 @@ impl<'a> Runner<'a> {
     }
 
     /// The same runner with a deadline: its steps, which need `total`, are shortened to meet it. No
-    /// step begins after it.
+    /// step begins after the deadline.
     pub(in crate::command) fn until(self, deadline: Instant, total: Time) -> Self {
         Self { schedule: Schedule::until(deadline, total), ..self }
     }
@@ -142,7 +142,8 @@ impl<'a> Runner<'a> {
         rounds
     }
 
-    /// Runs one step, which needs `time`. Its records go to the journal as they are complete.
+    /// Runs one step, which needs `time`. The step's records go to the journal as soon as they
+    /// are complete.
     ///
     /// # Errors
     /// A record cannot be written, or the experiment fails.
@@ -170,7 +171,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// The steps with a budget each: shares of `budget`, or of `each` per step. Large sizes, whose
+/// Gives each step a budget: a share of `budget`, or of `each` per step. Large sizes, whose
 /// rounds are long, get a larger share than small ones.
 pub(in crate::command) fn evenly(
     mut steps: Steps,

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use haul_experiments::experiment::Time;
 
-/// The least share of its rounds' time that a step gets, however late it is. Every experiment makes
-/// a few rounds in any case; with less time than this it makes no more.
+/// However late the plan is, a step gets at least this share of the time for its rounds. Every
+/// experiment makes a few rounds in any case; with less time than this it makes no additional
+/// rounds.
 const SHARE_MIN: f64 = 0.2;
 
 /// Divides the time until a deadline among the remaining steps. If one step overruns, all later
-/// steps get shorter rounds; none is left out.
+/// steps get shorter rounds; no step is left out.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::command) struct Schedule {
     left: Time,
@@ -22,7 +23,7 @@ impl Schedule {
         Self { left: Time::default(), deadline: None }
     }
 
-    /// For steps that need `total` together.
+    /// A schedule for steps that need `total` together.
     pub(in crate::command) fn until(deadline: Instant, total: Time) -> Self {
         Self { left: total, deadline: Some(deadline) }
     }

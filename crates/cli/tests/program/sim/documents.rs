@@ -12,7 +12,8 @@ use super::elf::{self, COUNTS};
 use super::script;
 use crate::{Ran, away, install, run};
 
-/// A shown command, and a shorter form that is run instead. Each must be in the document.
+/// A shown command, and a shorter form that is run instead. Each shown command must be in the
+/// document.
 const SMALLER: [(&str, &str); 7] = [
     ("reproduce --quick", "reproduce --packets 20"),
     ("reproduce --out", "reproduce --packets 20 --out"),

@@ -100,7 +100,7 @@ fn plan_on_two_workers_survives_every_kill() {
     let ran = run(&mut sim(&["collect", text(&plan), "--json"])).expect(1).says(&["not done"]);
     assert!(!ran.records().is_empty(), "the finished work is kept");
 
-    // A task is killed in the middle, while another one runs on the second worker.
+    // A task is killed in the middle, while another task runs on the second worker.
     let cluster = on_hyperqueue(&plan).spawn().unwrap();
     let pids = wait_for("two tasks at once", || {
         let pids = running(cluster.id());

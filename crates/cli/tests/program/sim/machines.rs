@@ -8,7 +8,7 @@ use crate::run;
 
 #[test]
 fn impossible_settings_are_named() {
-    // Settings of the workload, which is not built for them.
+    // Settings for which the workload is not built.
     for (setting, part) in [
         ("memory.mshrs=0", "memory.mshrs = 0"),
         ("memory.line_bytes=8192", "memory.line_bytes"),

@@ -1,4 +1,4 @@
-//! A user's programs, and faults of some.
+//! A user's programs, some of them faulty.
 
 use std::fs;
 use std::io::Read;
@@ -135,7 +135,7 @@ fn zeroed_segment_may_have_any_offset() {
     for offset in [0, 1, length as u64, length as u64 + 4096, 1 << 40, u64::MAX] {
         let zeroed = Segment::data(DATA, DATA_BYTES);
         run(&mut sim(&["run", text(&of(offset, zeroed))])).expect(0);
-        // A segment that has no memory either may be anywhere.
+        // A segment without memory and without bytes in the file may be anywhere.
         let nothing = Segment::data(u64::MAX, 0);
         refused(&of(offset, nothing), &[], &["would store 8 bytes"]);
         // A segment with a byte in the file must have a valid offset.
@@ -258,7 +258,7 @@ fn impossible_copies_are_refused() {
         for (source, target, bytes, says) in cases {
             run_with(job(source, target, bytes)).expect(1).says(&[says, "0x8000000c"]);
         }
-        // A copy up to the last byte, and one of 0 bytes, are valid.
+        // A copy up to the last byte, and a copy of 0 bytes, are valid.
         run_with(job(DATA, end - 4096, 4096)).expect(0);
         run_with(job(DATA, DATA, 0)).expect(0);
     }

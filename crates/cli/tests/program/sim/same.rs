@@ -7,7 +7,7 @@ use haul_model::{Kind, Line};
 use super::{sim, text};
 use crate::run;
 
-/// The records of a reproduction of few packets, without values from a clock.
+/// The records of a reproduction with few packets, without the values that come from a clock.
 fn reproduced(threads: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");

@@ -73,7 +73,7 @@ fn is_private(folder: &Path) -> bool {
     })
 }
 
-/// Whether testpmd is installed. Prints the skip if it is not.
+/// Whether testpmd is installed. Prints the skip if testpmd is not installed.
 pub(crate) fn is_here(what: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join("dpdk-testpmd").is_file());

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// growth of 100,000 blocks need without the drop-in.
 const HUGE_PAGES: u64 = 512;
 
-/// The memory that DPDK takes at its start, in MiB.
+/// The memory that DPDK allocates at its start, in MiB.
 const AHEAD_MIB: u64 = 900;
 
 /// How often the kernel is asked for the pages.
@@ -32,7 +32,7 @@ pub(crate) fn is_here(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The machine's memory for DPDK while one test has it.
+/// The machine's memory for DPDK while one test uses it.
 pub(crate) struct Machine {
     /// The mount point of the huge pages; `None` without huge pages.
     pub(crate) huge_folder: Option<PathBuf>,
@@ -147,7 +147,7 @@ fn read(path: &str) -> Option<u64> {
 
 fn folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("huge");
-    // A mount that a killed run left would hide the new one.
+    // A mount that a killed run left would hide the new mount.
     let _ = Command::new("umount").arg(&folder).stderr(std::process::Stdio::null()).status();
     fs::create_dir_all(&folder).ok()?;
     Some(folder)

@@ -111,8 +111,8 @@ fn program_with_locked_memory_needs_as_much_as_without_drop_in() {
         testpmd.args(machine.options("0-1")).args(["--vdev=net_null0", "--vdev=net_null1"]);
         Cost::of(testpmd.args(["--", "-i", "--total-num-mbufs=8192"]), "quit\n")
     };
-    // The two variants are interleaved, and the best of each counts, because other work of the
-    // machine can only make a variant slower.
+    // The two variants are interleaved, and the best run of each counts, because other work of
+    // the machine can only make a variant slower.
     let rounds: Vec<_> = (0..5).map(|_| [Preload::No, Preload::Yes].map(measure)).collect();
     let least = |side: usize, of: fn(&Cost) -> f64| {
         rounds.iter().map(|round| of(&round[side])).fold(f64::INFINITY, f64::min)
@@ -300,7 +300,8 @@ fn allocation_time_does_not_grow() {
         assert!(is_success && text.contains(SERVES), "{size}:\n{text}");
         let (first, last) = (figure(&text, "round 0"), figure(&text, "round 4"));
         // Without the drop-in, an allocation takes 10,500 ns in the first round and 260,000 in
-        // the last one (4096@4096). With the drop-in, it takes 50, and more on a busy machine.
+        // the last round (4096@4096). With the drop-in, an allocation takes 50, and more on a
+        // busy machine.
         assert!(last < 20_000.0_f64.max(10.0 * first), "{size}: {first} ns, then {last} ns");
     }
 }
@@ -320,8 +321,8 @@ fn drop_in_works_with_rest_of_pool() {
     let others = machine::available().unwrap_or(0).saturating_sub(LEFT_PAGES);
     let (protection, bytes) = (libc::PROT_READ, (others as usize) << 21);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
-    // SAFETY: a new mapping at an address of the kernel's choice. Its pages are reserved but not
-    // present.
+    // SAFETY: a new mapping at an address of the kernel's choice. The pages of the mapping are
+    // reserved but not present.
     let held = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
     assert_ne!(held, libc::MAP_FAILED);
     let mut growth = command(&program, Preload::Yes);
@@ -348,8 +349,8 @@ fn full_heap_refuses_quickly() {
     assert!(is_success && text.contains(SERVES), "{text}");
     let (blocks, again) = (figure(&text, "blocks"), figure(&text, "again"));
     assert!(blocks > 500_000.0 && again > 0.9 * blocks, "{text}");
-    // The usual time is 0.8 s. When a full heap searched all of its slots at each request, it was
-    // 30 s or more.
+    // The usual time is 0.8 s. When a full heap searched all of its slots at each request, the
+    // time was 30 s or more.
     assert!(figure(&text, "used") < 10.0, "{text}");
 }
 
@@ -390,7 +391,7 @@ fn processes_free_blocks_of_each_other() {
 }
 
 /// The largest number of blocks that DPDK itself allocates or frees when its processes start and
-/// end. The 2000 exchanged blocks exceed it.
+/// end. The 2000 exchanged blocks exceed this number.
 const OWN_BLOCKS: u32 = 8;
 
 /// The number in "done 517".

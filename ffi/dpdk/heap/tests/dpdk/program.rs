@@ -125,7 +125,7 @@ pub(crate) fn run(command: &mut Command, input: &str) -> Outcome {
 #[derive(Debug)]
 pub(crate) struct Cost {
     seconds: f64,
-    /// Its peak resident memory.
+    /// The program's peak resident memory.
     resident_kib: i64,
 }
 
@@ -150,7 +150,7 @@ impl Cost {
         // SAFETY: zero is a valid value of every field, and the call has written them.
         let usage = unsafe { usage.assume_init() };
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-        // This is processor time, which includes the kernel's work to populate memory and
+        // The time is processor time, which includes the kernel's work to populate memory and
         // excludes other programs.
         let seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
         Self { seconds, resident_kib: usage.ru_maxrss }
@@ -183,8 +183,8 @@ pub(crate) fn finish(mut child: Child) -> Outcome {
     Outcome { is_success, text }
 }
 
-/// Waits for a program. Returns whether it succeeds in time, and kills it if it does not end in
-/// time.
+/// Waits for a program. Returns whether the program succeeds in time, and kills it if it does not
+/// end in time.
 pub(crate) fn wait(child: &mut Child) -> bool {
     let mut patience = Patience::new();
     while patience.is_left() {
@@ -226,7 +226,7 @@ impl Dialogue {
         Self { child, input, lines }
     }
 
-    /// The next line, or the error if there is none in time.
+    /// The next line, or the error if no line arrives in time.
     pub(crate) fn line(&mut self) -> String {
         let mut patience = Patience::new();
         loop {

@@ -225,8 +225,8 @@ fn full_disk_is_reported_once_for_all_processes() {
     let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(printed.lines().count(), 1, "{printed}");
     assert!(printed.contains("errno 28") && printed.contains("reported once"), "{printed}");
-    // In addition to the file that filled the disk, it contains only the file that records the
-    // report.
+    // In addition to the file that filled the disk, the disk contains only the file that records
+    // the report.
     let left = String::from_utf8_lossy(&output.stdout);
     let others: Vec<&str> = left.lines().filter(|name| *name != "full").collect();
     assert!(others.len() == 1 && others[0].starts_with(".haul_record."), "{left}");

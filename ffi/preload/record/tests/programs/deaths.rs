@@ -1,4 +1,4 @@
-//! Programs that end abnormally. The trace contains every event up to the last one.
+//! Programs that end abnormally. The trace contains every event up to the last event.
 
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;

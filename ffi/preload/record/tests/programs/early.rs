@@ -2,8 +2,8 @@
 
 use crate::recording::{Recording, library, succeed};
 
-/// A look-up that calls every function during the look-up, and keeps blocks for the program. It is
-/// loaded after the recorder, so that it finds libc's functions.
+/// A look-up that calls every function during the look-up, and keeps blocks for the program. The
+/// library is loaded after the recorder, so that it finds libc's functions.
 const LOOK_UP: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

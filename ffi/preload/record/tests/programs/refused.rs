@@ -38,7 +38,7 @@ fn unwritable_name_is_reported_once() {
         assert_eq!(printed.lines().count(), 1, "{name}: {printed}");
         assert!(printed.starts_with("haul_record: ") && printed.contains(why), "{name}: {printed}");
     }
-    // There is one line even if no process can create a file for the next one.
+    // There is one line even if no process can create a file for the next process.
     let mut command = recording.command("sh");
     let output = succeed(command.args(["-c", "ls /; ls /; ls /"]).env("HAUL_RECORD", "/nowhere/t"));
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -131,8 +131,8 @@ fn every_call_of_every_thread_is_recorded_once() {
     assert!(history.threads.len() >= 5, "{:?}", history.threads);
 }
 
-/// More threads than there are slots, one after the other. Each continues in the block of an
-/// earlier thread.
+/// More threads than there are slots, one after the other. Each thread continues in the block of
+/// an earlier thread.
 const MANY_THREADS: &str = r#"
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 //!
 //! Every step has a time for its rounds and reports its further time ([`Experiment::overhead`]).
 //! Tests check the sums on small and large machines: a quick survey plans at most 25 s of its
-//! promised 30 s, a full one at most 225 s of 4 minutes. If a step overruns, the rounds of the
-//! others are shortened (`schedule`), so that no step is left out.
+//! promised 30 s, a full survey at most 225 s of 4 minutes. If a step overruns, the rounds of the
+//! other steps are shortened (`schedule`), so that no step is left out.
 
 #[cfg(test)]
 mod tests;
@@ -63,14 +63,14 @@ struct Extent {
     distributions: &'static [&'static str],
     heap: Duration,
     channel: Duration,
-    /// Sizes of messages between two processes, and those that are also measured with a busy
+    /// Sizes of messages between two processes, and the sizes that are also measured with a busy
     /// processor.
     channel_sizes: &'static [usize],
     channel_sizes_busy: &'static [usize],
     /// Sizes that are measured only with haul's choice and its candidates, because all transports
     /// would need seconds each.
     channel_sizes_large: &'static [usize],
-    /// Blocks of a round of growth. DPDK's times grow with their square.
+    /// Blocks of a round of growth. DPDK's times grow with the square of this number.
     heap_count: usize,
 }
 
@@ -112,8 +112,8 @@ const FULL: Extent = Extent {
 };
 
 /// How often transfers of a size are measured if the hypervisor disturbs them: the table of
-/// channels uses undisturbed ones. The plan has no time for repetitions, because a quiet machine
-/// needs none.
+/// channels uses undisturbed measurements. The plan has no time for repetitions, because a quiet
+/// machine needs none.
 const CHANNEL_TRIES: u32 = 2;
 
 /// Restarts of a flow through a guest, and the measured time of each: enough for a sentence, which
@@ -180,7 +180,8 @@ impl Plan {
 pub(super) type Heaps<'a> = (&'a [Found], &'a Program);
 pub(super) type Transports<'a> = (&'a [Subject], &'a Launch);
 
-/// Steps before the thresholds are found. Their results do not depend on the thresholds.
+/// Steps before the thresholds are found. The results of these steps do not depend on the
+/// thresholds.
 fn before_tuning(quick: bool, resources: &Resources) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let mut steps: Steps = Vec::new();
@@ -222,7 +223,7 @@ pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -
     ] {
         for &name in extent.distributions {
             for &level in levels {
-                // The page's first sentence is about this.
+                // The page's first sentence is about this distribution.
                 let untuned = is_tuned && name == SERVICE && level == Level::L1;
                 steps.push(Box::new(Drawn { level, untuned, ..drawn(function, name) }));
             }
@@ -244,7 +245,7 @@ pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -
 }
 
 /// Allocation on these heaps, of which the first is the baseline: growth in ByteDance's test, and
-/// blocks and their frees on one processor and on all.
+/// allocations with their frees on one processor and on all processors.
 fn heaps(quick: bool, resources: &Resources, heaps: &[Found], driver: &Program) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let step = |test: Test, block: Block, threads: usize| -> Box<dyn Experiment> {
@@ -337,12 +338,12 @@ fn is_chosen_from(subject: &Subject) -> bool {
 }
 
 /// Powers of two below the number of processors, evenly thinned out if there are many, and that
-/// number.
+/// number itself.
 fn thread_counts(processors: usize, quick: bool) -> Vec<usize> {
     if quick {
         return if processors > 1 { vec![1, processors] } else { vec![1] };
     }
-    /// The largest number of doublings that get a step each.
+    /// The largest number of doublings with a separate step.
     const COUNTS_MAX: usize = 4;
     let doublings: Vec<usize> =
         (0..usize::BITS).map(|bit| 1 << bit).take_while(|&count| count < processors).collect();

@@ -40,8 +40,8 @@ fn full_plan_has_guest_flow_with_two_processors() {
     }
 }
 
-/// Of 30 s and of 4 minutes, plans leave a part for a machine that is slower than planned. A step
-/// without room in the plan would be left out.
+/// Plans leave a part of the 30 s and of the 4 minutes for a machine that is slower than planned.
+/// A step without room in the plan would be left out.
 #[test]
 fn plans_keep_their_time_on_small_and_large_machines() {
     for processors in [1, 2, 8, 128, 1024] {
@@ -66,7 +66,8 @@ fn quick_plan_has_room_with_large_cache() {
     assert!(room >= Duration::from_secs(3), "{room:?} is left of {:?}: {time:?}", limit(true));
 }
 
-/// Even if every step needs half as much time again in addition to its rounds, none is left out.
+/// Even if every step needs half as much time again in addition to its rounds, no step is left
+/// out.
 #[test]
 fn schedule_leaves_out_no_step_if_all_overrun() {
     for quick in [true, false] {
