@@ -31,10 +31,10 @@
 //! A masked access does not fault for masked-out bytes. But if these lie in a page that does not
 //! allow the access, the microcode needs 150 ns. Such a page is not mapped, was never written to,
 //! or is read-only. If the bytes of the mask may lie in two pages, the copy therefore uses pieces
-//! instead. A copy of 0 bytes may have any address, and a fifth of a fleet's memmove calls copy 0
-//! bytes. An address in the stack then replaces both addresses, without a branch, because a branch
-//! would be mispredicted as often as it is taken. The store does not get the address of the return
-//! address, because the return would wait for it. Fills of 0 bytes are rare.
+//! instead. A copy of 0 bytes may have any address, so it returns after a branch. An address
+//! without an effect for both ends instead of the branch makes a program that reads the target wait
+//! longer for every other copy: 1.17 of the C library's time instead of 1.01 for 1 byte. Fills of 0
+//! bytes are rare.
 //!
 //! A fill's first mask is full from 32 bytes on, and the second accesses the first's line if it is
 //! empty. A masked access fetches the lines of masked-out bytes: on Emerald Rapids, 8 bytes at
@@ -152,20 +152,20 @@ macro_rules! copy_text {
             "lea ecx, [rsi + 16]\n",
             "test ecx, 4080\n",
             "jz 90f\n",
+            "test edx, edx\n",
+            "jz 80f\n",
             "mov ecx, -1\n",
             "bzhi ecx, ecx, edx\n",
+            "kmovd k1, ecx\n",
+            "vmovdqu8 xmm16 {{k1}} {{z}}, xmmword ptr [rsi]\n",
+            "vmovdqu8 xmmword ptr [rdi] {{k1}}, xmm16\n",
             // The scratch lies in the 128 bytes below the stack pointer, which belong to this
             // function.
             "lea r8, [rsp - 32]\n",
-            "mov r9, rdi\n",
-            "cmovz rsi, rsp\n",
-            "cmovz r9, r8\n",
-            "kmovd k1, ecx\n",
-            "vmovdqu8 xmm16 {{k1}} {{z}}, xmmword ptr [rsi]\n",
             "cmp edx, 8\n",
             "cmovae r8, rdi\n",
-            "vmovdqu8 xmmword ptr [r9] {{k1}}, xmm16\n",
             "vmovq qword ptr [r8], xmm16\n",
+            "80:\n",
             "ret\n",
             ".p2align 5\n",
             "60:\n",
@@ -198,14 +198,14 @@ macro_rules! fill_text {
             "ret\n",
             "30:\n",
             "cmp rdx, 256\n",
-            "ja 40f\n",
+            "jbe 40f\n",
+            $($above)*
+            "40:\n",
             "vmovdqu64 zmmword ptr [rdi + rdx - 128], zmm16\n",
             "vmovdqu64 zmmword ptr [rdi + rdx - 64], zmm16\n",
             "vmovdqu64 zmmword ptr [rdi + 64], zmm16\n",
             "vmovdqu64 zmmword ptr [rdi], zmm16\n",
             "ret\n",
-            "40:\n",
-            $($above)*
             ".p2align 5\n",
             "20:\n",
             "lea ecx, [rdi + 64]\n",
