@@ -1,6 +1,6 @@
-//! Any bytes as a capture, read by a port and header by header: the result is packets inside the
-//! file, or an error with its position. If a port writes the packets, the new file is a capture
-//! with as many packets.
+//! Any bytes as a capture file. A port reads it, and this target reads it header by header. The
+//! result is packets inside the file, or an error with its position. If a port writes the packets
+//! to a new file, the new file is a capture with the same number of packets.
 #![no_main]
 
 use std::cell::RefCell;
@@ -11,8 +11,8 @@ use haul::forward::{Burst, Link, Pcap, PcapSettings, Pool, Port};
 use haul_model::capture::{Header, Headers};
 use libfuzzer_sys::fuzz_target;
 
-/// More rounds than any capture has: each round takes up to 32 packets, and each packet at least 16
-/// bytes of the file.
+/// More bursts than any capture has: a burst has up to 32 packets, and each packet needs at least
+/// 16 bytes of the file.
 const ROUNDS_MAX: usize = 4096;
 
 thread_local! {
@@ -23,7 +23,7 @@ fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("haul-fuzz-{}-{name}", std::process::id()))
 }
 
-/// Reads every header of the bytes. Returns the number of whole packets.
+/// Reads every packet header in the bytes. Returns the number of complete packets.
 fn headers(mut bytes: &[u8]) -> u64 {
     let (mut headers, mut packets) = (Headers::new(), 0);
     while let Some((head, rest)) = bytes.split_at_checked(headers.wanted()) {
@@ -52,8 +52,8 @@ fn headers(mut bytes: &[u8]) -> u64 {
     packets
 }
 
-/// Copies all packets of a file to another. Returns their number, and whether the file was read to
-/// its end.
+/// Copies all packets of a file to another. Returns the number of packets, and whether the file
+/// was read to its end.
 fn replay(pool: &mut Pool, input: &Path, output: &Path) -> Option<(u64, bool)> {
     let settings = PcapSettings {
         input: Some(input.into()),
@@ -92,7 +92,7 @@ fuzz_target!(|bytes: &[u8]| {
     let packets = headers(bytes);
     let [first, second, third] = ["in.pcap", "out.pcap", "again.pcapng"].map(path);
     fs::write(&first, bytes).expect("a temporary file");
-    // One pool for all files, because creating one takes longer than a file.
+    // One pool for all files, because creating a pool takes longer than reading a file.
     POOL.with_borrow_mut(|pool| {
         if let Some((sent, is_whole)) = replay(pool, &first, &second) {
             assert!(sent <= packets || !is_whole, "{sent} of {packets}");

@@ -1,6 +1,6 @@
-//! A peer that may send anything: greetings, packets and descriptors over the socket, words,
-//! headers and tables in shared memory, memory of messages and pools with any seals. The victim
-//! receives, and sends with every mechanism, to a peer that may or may not answer. In every case
+//! A peer that may send anything: greetings, packets and descriptors over the socket; words,
+//! headers and tables in shared memory; memory with any seals for messages and pools. The victim
+//! receives, and sends with every mechanism to a peer that may or may not answer. In every case,
 //! each call of the victim ends in time, with an error or with a whole message.
 #![no_main]
 
@@ -22,8 +22,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, UCred,
 };
 
-/// The offsets of the words of the lane on which the victim receives, then of that on which it
-/// sends.
+/// The offsets of the words for the two lanes: first the lane on which the victim receives, then
+/// the lane on which it sends.
 const LANES: [u64; 2] = [0, 4096];
 const SLOTS: u64 = 8192;
 const SLOT_BYTES: u64 = 8320;
@@ -34,7 +34,7 @@ struct Life {
     /// Flipped bits in the greetings of steps 1 and 3: the byte, and the bits.
     flips: Vec<(u8, u8)>,
     is_trusted: bool,
-    /// The mechanism with which the victim sends, see `mechanism_of`.
+    /// The mechanism with which the victim sends: see `mechanism_of`.
     mechanism: u8,
     has_integrity: bool,
     acts: Vec<Act>,
@@ -42,14 +42,14 @@ struct Life {
 
 #[derive(Arbitrary, Debug)]
 enum Act {
-    /// Writes a word at the start of a line of 128 B of a lane.
+    /// Writes a word at the start of a line of 128 B in a lane.
     Word {
         lane: bool,
         line: u8,
         word: u8,
         value: Value,
     },
-    /// Writes a word of a slot.
+    /// Writes a word in a slot.
     Slot {
         slot: u8,
         word: u8,
@@ -75,8 +75,8 @@ enum Act {
     Memory {
         is_built: bool,
         length: u16,
-        /// Bits, from the second on: one page too many, holes, truncated, and missing seals. See
-        /// `sealed`.
+        /// Bits, from the second bit on: one page too many, holes, truncated, and missing seals.
+        /// See `sealed`.
         flaws: u8,
     },
     /// Offers a location in a pool for the victim's next message.
@@ -85,7 +85,7 @@ enum Act {
         at: Value,
         flaws: u8,
     },
-    /// Refuses the victim's next message from an offset on.
+    /// Refuses the victim's next message from the offset `at` on.
     Refuse {
         at: Value,
     },
@@ -97,12 +97,12 @@ enum Act {
         length: u16,
         is_large: bool,
         is_built: bool,
-        /// The peer's actions meanwhile, see `answer`.
+        /// The peer's actions while the victim sends: see `answer`.
         answers: u8,
     },
 }
 
-/// Numbers that are often close to the right ones.
+/// Numbers that are often close to valid numbers.
 #[derive(Arbitrary, Debug)]
 enum Value {
     Small(u8),
@@ -189,8 +189,8 @@ const DRAINED: u64 = 384;
 const REFUSED: u64 = 4 * 128;
 const OFFERED: u64 = 9 * 128;
 
-/// Memory of `size` equal bytes, with every page present and all seals, except for its flaws. An
-/// even number means no flaw, because valid input reaches most of the code.
+/// Memory of `size` equal bytes, with every page present and all seals. `flaws` says what is
+/// wrong with it; an even number means nothing, because valid input reaches most of the code.
 fn sealed(size: u64, seed: u8, flaws: u8, is_constant: bool) -> Option<OwnedFd> {
     use rustix::fs::SealFlags;
     let flags = rustix::fs::MemfdFlags::ALLOW_SEALING | rustix::fs::MemfdFlags::CLOEXEC;
@@ -214,8 +214,8 @@ fn sealed(size: u64, seed: u8, flaws: u8, is_constant: bool) -> Option<OwnedFd> 
     Some(file.into())
 }
 
-/// The mechanism with which the victim sends. `double` is not among them, because it writes to an
-/// address from the peer, which is this process.
+/// The mechanism with which the victim sends. `double` is never used, because it writes to an
+/// address that the peer sends, and the peer is this process.
 fn mechanism_of(life: &Life) -> Option<Mechanism> {
     use Mechanism::{Inline, Lease, Pull, Ring, Staged};
     if life.is_trusted {
@@ -230,7 +230,8 @@ struct Both {
     socket: OwnedFd,
     memory: File,
     victim: Channel,
-    /// The number of messages that the peer has sent. `sealed` holds those in separate memory.
+    /// The number of messages that the peer has sent. `sealed` contains the messages in separate
+    /// memory.
     message: u64,
     sealed: Vec<(u64, File)>,
     received: u64,
@@ -241,7 +242,7 @@ impl Both {
         poke(&self.memory, at, value);
     }
 
-    /// The number of the victim's next message, from 1.
+    /// The number of the victim's next message, counted from 1.
     fn next(&self) -> u64 {
         peek(&self.memory, LANES[1] + PUBLISHED).wrapping_add(1)
     }
@@ -297,8 +298,8 @@ impl Both {
                 self.poke(LANES[1] + REFUSED + 8, at.number());
                 self.poke(LANES[1] + REFUSED, self.next());
             }
-            // Encoded in the start and length that exist already, so that inputs found earlier
-            // keep their meaning.
+            // This is encoded in the existing start and length, so that inputs that were found
+            // earlier keep their meaning.
             Act::Receive { is_polled: false, will_write: (start, length) } if start % 4 == 3 => {
                 self.receive_into(usize::from(*length));
             }
@@ -320,7 +321,7 @@ impl Both {
         self.publish([number, if is_built { 5 } else { 3 }, length, 0, 0]);
     }
 
-    /// Receives into the victim's own memory, for which a message in its slot takes a shorter path.
+    /// Receives into the victim's own memory. A message in its slot then takes a shorter path.
     fn receive_into(&mut self, length: usize) {
         let mut target = vec![0; length];
         let Ok(account) = self.victim.recv_into(&mut target) else { return };
@@ -369,7 +370,7 @@ impl Both {
 }
 
 /// Asserts that a message in memory has the content of the file, and that neither end can change
-/// the other's bytes.
+/// the bytes of the other end.
 fn assert_private(mut got: Buffer, file: &File, dirty: std::ops::Range<usize>) {
     let content = || {
         let mut bytes = vec![0; got.len()];
@@ -422,7 +423,7 @@ fn live(life: &Life) {
     let (own, other) = pair().unwrap();
     rustix::net::sockopt::set_socket_passcred(&own, true).unwrap();
     let settings = Settings {
-        // The handshake must also complete within this time.
+        // The handshake must also end within this time.
         deadline: 10 * SOON,
         wait: Some(SOON),
         size_max: 1 << 20,
@@ -460,12 +461,13 @@ fn threads() -> usize {
 }
 
 fuzz_target!(|life: Life| {
-    /// The lowest count so far, because threads that have just ended may still be counted.
+    /// The lowest thread count so far is used, because threads that have just ended may still be
+    /// counted.
     static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
     LEAST.fetch_min(threads(), Relaxed);
     let start = Instant::now();
     live(&life);
-    // The thread that closes descriptors must end before libFuzzer looks for leaks.
+    // The thread that closes descriptors must end before libFuzzer searches for leaks.
     while threads() > LEAST.load(Relaxed) && start.elapsed() < Duration::from_secs(20) {
         thread::yield_now();
     }

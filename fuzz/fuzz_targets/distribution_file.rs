@@ -1,4 +1,5 @@
-//! Any bytes as a distribution file: the result is an error, or probabilities to sample from.
+//! Any bytes as a distribution file: the result is an error, or probabilities from which values
+//! can be sampled.
 #![no_main]
 
 use haul_measure::distribution::{Distribution, file};

@@ -1,5 +1,6 @@
-//! Any text as a request to a peer's driver, as its reply, and as a value of the command line: the
-//! result is an error, or a value that is the same after it is written and read.
+//! Any text as a request to a peer's driver, as the driver's reply, and as a value on the command
+//! line. The result is an error, or a value that does not change when it is written and read
+//! again.
 #![no_main]
 
 use haul::channel::Mechanism;

@@ -1,12 +1,12 @@
-//! Any bytes as an ELF file of the simulated machine: the result is an error or an image. An image
-//! runs for a while on the simulated server and on the interpreter alone, without a panic of the
-//! simulator.
+//! Any bytes as an ELF file of the simulated machine: the result is an error or an image. An
+//! image runs for a while on the simulated server and on the interpreter alone. The simulator
+//! must not panic.
 #![no_main]
 
 use haul_sim::{Configuration, Image, Interpreter, Job, Traffic, run};
 use libfuzzer_sys::fuzz_target;
 
-/// Instructions that a program may execute: far more than a fuzzer's input contains.
+/// How many instructions a program may execute: far more than a fuzzer's input contains.
 const INSTRUCTIONS_MAX: u64 = 2000;
 
 fuzz_target!(|bytes: &[u8]| {

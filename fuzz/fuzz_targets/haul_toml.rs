@@ -1,5 +1,5 @@
-//! Any text as haul.toml: the result is an error, or a tuning that is the same after it is written
-//! and read.
+//! Any text as haul.toml: the result is an error, or a tuning that does not change when it is
+//! written and read again.
 #![no_main]
 
 use haul_machine::tuning::Tuning;

@@ -1,5 +1,5 @@
-//! Any sequence of calls to a private heap, a shared one, or one in debug mode, compared with the
-//! naive model of the heap's own tests.
+//! Any sequence of calls to a private heap, to a shared heap, or to a heap in debug mode,
+//! compared with the naive model from the heap's own tests.
 #![no_main]
 
 #[path = "../../crates/heap/tests/model/model.rs"]

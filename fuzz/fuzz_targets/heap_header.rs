@@ -18,12 +18,12 @@ const DATA: u64 = 4 << 20;
 /// Words of the header.
 const WORDS: u8 = 16;
 
-/// A change of a word of the header.
+/// A change of one word in the header.
 #[derive(Arbitrary, Debug)]
 enum Change {
     /// Sets a word to any value.
     To { word: u8, value: u64 },
-    /// Sets a word to a value close to the right one.
+    /// Sets a word to a value close to its valid value.
     By { word: u8, more: i8 },
     /// Flips a bit.
     Flip { word: u8, bit: u8 },

@@ -1,5 +1,6 @@
 //! Any words anywhere in the metadata of a shared heap, between any calls: each call must return,
-//! with any result. This target never writes to blocks, because two callers may have the same one.
+//! with any result. This target never writes to blocks, because two callers may have the same
+//! block.
 #![no_main]
 
 use std::fs::File;
@@ -12,11 +13,12 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 
-/// Bytes of the heap's data. It is not a power of two, so that some addresses behind it do not
-/// belong to the heap.
+/// Bytes of the heap's data. It is not a power of two, so that some addresses after the data do
+/// not belong to the heap.
 const DATA: u64 = 18 << 20;
 
-/// Bytes of the header, which is checked when a process attaches and not read afterwards.
+/// Bytes of the header. A process checks the header when it attaches, and does not read it
+/// afterwards.
 const HEADER: u64 = 4096;
 
 #[derive(Arbitrary, Debug)]
@@ -34,7 +36,7 @@ enum Step {
 struct Victim {
     heap: Heap,
     file: File,
-    /// Bytes of the file that are not data.
+    /// Bytes of the file that do not contain data.
     metadata: u64,
     held: Vec<NonNull<u8>>,
 }
@@ -56,7 +58,7 @@ impl Victim {
 
     fn keep(&mut self, block: Option<NonNull<u8>>) {
         if let Some(block) = block {
-            // SAFETY: if damage gave the block two owners, neither writes to it.
+            // SAFETY: if damage gave the block two owners, neither owner writes to it.
             let _ = unsafe { self.heap.usable_size(block) };
             self.held.push(block);
         }

@@ -1,5 +1,5 @@
 //! Any bytes as a trace file: the result is an error, or a history that can be replayed. Any bytes
-//! as events: the readable ones are the same after they are written and read.
+//! as events: the readable events do not change when they are written and read again.
 #![no_main]
 
 use haul_model::trace::{
@@ -7,7 +7,7 @@ use haul_model::trace::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Far more than a fuzzer's input contains.
+/// This is far more than a fuzzer's input contains.
 const OPERATIONS_MAX: usize = 1 << 20;
 
 fuzz_target!(|bytes: &[u8]| {

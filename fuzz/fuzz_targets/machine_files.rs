@@ -1,5 +1,6 @@
-//! Any text in the files of /proc, /sys and /etc that haul reads, and any values of its environment
-//! variables: haul always describes a machine, and tuning is found, off or absent.
+//! Any text in the files in /proc, /sys and /etc that haul reads, and any values of its
+//! environment variables. haul always describes a machine, and its tuning is found, off or
+//! absent.
 #![no_main]
 
 use std::ffi::OsString;
@@ -15,7 +16,7 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 
-/// The files that haul reads, below a folder that replaces the root.
+/// The files that haul reads, relative to a folder that replaces the root.
 const FILES: [&str; 28] = [
     "proc/meminfo",
     "proc/cpuinfo",
@@ -47,7 +48,7 @@ const FILES: [&str; 28] = [
     "sys/bus/pci/devices/0000:01:00.0/net/eth0/speed",
 ];
 
-/// The variables that locate the tuning.
+/// The environment variables that locate the tuning.
 const VARIABLES: [&str; 3] = ["HAUL_TUNING", "XDG_CONFIG_HOME", "HOME"];
 
 #[derive(Arbitrary, Debug)]
@@ -57,7 +58,7 @@ struct Input {
     variables: [Option<Vec<u8>>; 3],
 }
 
-/// One folder for all rounds of this process.
+/// One folder for all inputs of this process.
 static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
     let root = std::env::temp_dir().join(format!("haul-fuzz-{}", std::process::id()));
     for file in FILES {

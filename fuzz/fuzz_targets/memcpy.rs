@@ -1,5 +1,5 @@
-//! memcpy of any size at any alignment, without or with any overlap, with any thresholds, compared
-//! with a loop over bytes.
+//! memcpy of any size at any alignment, with or without overlap, and with any thresholds. The
+//! result is compared with a loop over bytes.
 #![no_main]
 
 use haul_copy::Hint;

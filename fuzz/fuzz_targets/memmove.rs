@@ -1,5 +1,5 @@
 //! memmove with any overlap, through the dispatch with any thresholds and through every kernel
-//! that this processor runs, compared with a loop over bytes.
+//! that this processor can run. The result is compared with a loop over bytes.
 #![no_main]
 
 use haul_copy::kernel;

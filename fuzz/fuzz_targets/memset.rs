@@ -1,5 +1,6 @@
-//! memset of any size and alignment, through the dispatch with any thresholds, with every hint,
-//! and through every kernel that this processor runs, compared with a loop over bytes.
+//! memset of any size and alignment, with every hint, through the dispatch with any thresholds
+//! and through every kernel that this processor can run. The result is compared with a loop over
+//! bytes.
 #![no_main]
 
 use haul_copy::{Hint, kernel};

@@ -1,5 +1,5 @@
-//! Lines of any text as a link, batches, packet sizes and a rate: the result is a readable message,
-//! or an estimate for every NIC in which every number is finite.
+//! Lines of any text as a link, batches, packet sizes and a rate: the result is a readable
+//! message, or an estimate with only finite numbers for every NIC.
 #![no_main]
 
 use std::fmt::Display;
@@ -46,7 +46,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Parses the text. An error message must not be empty, nor much longer than the text.
+/// Parses the text. An error message must not be empty, and not much longer than the text.
 fn read<T: FromStr<Err: Display>>(text: &str) -> Option<T> {
     match text.parse() {
         Ok(value) => Some(value),

@@ -1,5 +1,5 @@
 //! Any text as a line of a record file, and as the whole file: the result is an error, or a line
-//! that is the same after it is written and read.
+//! that does not change when it is written and read again.
 #![no_main]
 
 use haul_model::Line;

@@ -1,5 +1,6 @@
-//! Any text as a record file from which a page is generated: the page, the table and the pictures
-//! contain nothing that a browser would run, and every record is in the table.
+//! Any text as a record file, from which a page is generated. The page, the table and the
+//! pictures contain nothing from the text that a browser would run, and every record is in the
+//! table.
 #![no_main]
 
 use haul_model::Line;

@@ -1,5 +1,5 @@
-//! Any text as a plan of the simulator's tasks, as a file of settings, as one setting and as a
-//! range of a plan: the result is a readable error, or a machine that can be built.
+//! Any text as a plan for the simulator's tasks, as a file of settings, as one setting and as a
+//! range in a plan: the result is a readable error, or a machine that can be built.
 #![no_main]
 
 use std::path::Path;

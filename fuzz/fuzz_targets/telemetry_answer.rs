@@ -1,5 +1,5 @@
-//! Any bytes as a greeting and as an answer of DPDK's telemetry: the result is a value or a
-//! message. The sums in an answer of the burst probe agree.
+//! Any bytes as a greeting and as an answer from DPDK's telemetry: the result is a value or a
+//! message. The sums in an answer from the burst probe are consistent.
 #![no_main]
 
 use std::sync::{Arc, Mutex};

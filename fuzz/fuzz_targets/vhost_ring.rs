@@ -1,7 +1,7 @@
-//! A front end that may send anything: messages of vhost-user in any order, with any memory, rings
-//! and descriptors, whose words change between two polls. In every case the port sends each packet
-//! or drops it for a reason, every buffer returns to the pool, and the port serves the next front
-//! end.
+//! A front end that may send anything: vhost-user messages in any order, with any memory, rings
+//! and descriptors. The words of rings and descriptors change between two polls. In every case,
+//! the port sends each packet or reports why it drops it, every buffer returns to the pool, and
+//! the port serves the next front end.
 #![no_main]
 
 use std::io::{IoSlice, Read};
@@ -18,11 +18,12 @@ use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// The address of the memory in the guest and in the front end's process, and its size.
+/// The address of the memory in the guest and in the front end's process, and the size of the
+/// memory.
 const GUEST: u64 = 0x10_0000;
 const PROCESS: u64 = 0x7F00_0000_0000;
 const BYTES: u64 = 1 << 18;
-/// Bytes from one ring to the next, and the offsets of the areas of a ring.
+/// Bytes from one ring to the next, and the offsets of the areas in a ring.
 const RING: u64 = 0x4000;
 const AREAS: [u64; 3] = [0, 0x1000, 0x2000];
 
@@ -32,7 +33,7 @@ struct Life {
     has_events: bool,
     is_packed: bool,
     is_in_order: bool,
-    /// An in-flight area of an earlier session, in the same memory, with any values.
+    /// An in-flight area from an earlier session, in the same memory, with any values.
     area: Option<Area>,
     size: u8,
     acts: Vec<Act>,
@@ -43,7 +44,7 @@ struct Area {
     offset: u16,
     bytes: u32,
     rings: u8,
-    /// Valid regions for the rings, except for these positions.
+    /// Regions for the rings, valid except for these positions.
     positions: Option<[u64; 2]>,
 }
 
@@ -57,7 +58,7 @@ enum Act {
     Descriptor { ring: bool, index: u8, at: u32, length: u16, flags: u8, next: u8, is_wild: bool },
     /// Writes a descriptor of a packed ring, which may be valid.
     Entry { ring: bool, index: u8, at: u32, length: u16, id: u8, flags: u8, is_wild: bool },
-    /// Makes a chain available, and others that were not written.
+    /// Makes a chain available, and also chains that were not written.
     Offer { ring: bool, head: u8, count: u8 },
     /// Polls the port, with packets for the guest.
     Poll { packets: u8, length: u16 },
@@ -100,7 +101,7 @@ impl Front {
         [GUEST, BYTES, PROCESS, 0].iter().for_each(|word| table.extend(word.to_ne_bytes()));
         self.send(5, 1, &table, 1);
         for ring in 0..2_u32 {
-            // A packed ring may have any size, and begins in an odd round.
+            // A packed ring may have any size, and its wrap counter begins with 1.
             let size = u32::from(life.size) % 128 + 1;
             let size = if life.is_packed { size } else { 1 << (size % 8) };
             self.send(8, 1, &state(ring, size), 0);
@@ -134,7 +135,7 @@ impl Front {
         self.send(32, 1, &body, 1);
     }
 
-    /// Waits for an answer, which comes after the port has read all earlier messages.
+    /// Waits for an answer, which the port sends after it has read all earlier messages.
     fn wait_for_answer(&mut self) {
         self.send(1, 1, &[], 0);
         let mut reply = [0; 20];
@@ -177,7 +178,7 @@ fn act(front: &mut Front, victim: &mut Victim<Vhost>, act: &Act) {
             let mut bytes = (base + u64::from(*at) % (BYTES + 4096)).to_le_bytes().to_vec();
             bytes.extend(u32::from(*length).to_le_bytes());
             bytes.extend(u16::from(*id).to_le_bytes());
-            // The lowest bits of the byte are those that mark a descriptor as available or used.
+            // The lowest bits of the byte mark a descriptor as available or used.
             let marks = u16::from(flags & 1) << 7 | u16::from(flags & 2) << 14;
             bytes.extend((marks | u16::from(flags >> 2 & 7)).to_le_bytes());
             front.write(u64::from(*ring) * RING + 16 * u64::from(index % 128), &bytes);

@@ -1,6 +1,6 @@
-//! A back end that may write anything: used rings of either layout, indices that jump, headers of
-//! packets, and holes in the memory, between any two polls. In every case the port counts each sent
-//! packet, every buffer returns to the pool, and the next back end gets new rings.
+//! A back end that may write anything: used rings in both layouts, indices that jump, packet
+//! headers, and holes in the memory, between any two polls. In every case, the port counts each
+//! sent packet, every buffer returns to the pool, and the next back end gets new rings.
 #![no_main]
 
 use std::cell::Cell;
@@ -42,14 +42,14 @@ struct Life {
 
 #[derive(Arbitrary, Debug)]
 enum Act {
-    /// Writes entries of a used ring, which may be valid, and the index after them.
+    /// Writes entries to a used ring, which may be valid, and then the index.
     Use {
         ring: bool,
         ids: Vec<u8>,
         length: u16,
         jump: i8,
     },
-    /// Writes an entry of a packed ring, which may be valid, at the next index or another.
+    /// Writes an entry to a packed ring, which may be valid, at the next index or another index.
     Mark {
         ring: bool,
         id: u8,
@@ -63,7 +63,7 @@ enum Act {
         at: u16,
         bytes: Vec<u8>,
     },
-    /// Writes a packet's number of buffers to its header.
+    /// Writes the number of a packet's buffers to the packet's header.
     Header {
         id: u8,
         buffers: u8,
@@ -78,7 +78,7 @@ enum Act {
     },
 }
 
-/// A ring as the front end described it: the addresses of its areas.
+/// A ring, with the addresses of its areas from the front end.
 #[derive(Clone, Copy, Default)]
 struct Ring {
     areas: [u64; 3],
@@ -88,7 +88,7 @@ struct Ring {
 struct Back {
     socket: UnixStream,
     features: u64,
-    /// The pool's file, its first address in the port's process, and its bytes.
+    /// The pool's file, the pool's first address in the port's process, and its size in bytes.
     memory: Option<(File, u64, u64)>,
     rings: [Ring; 2],
     enabled: u32,
@@ -146,7 +146,7 @@ impl Back {
         Some(())
     }
 
-    /// Accepts the port that connects next, and serves it until its rings are enabled. Ports of
+    /// Accepts the port that connects next, and serves it until its rings are enabled. Ports from
     /// earlier inputs may have connected once more before they ended.
     fn accept(listener: &UnixListener) -> Self {
         let features = ALWAYS | MERGEABLE | PACKED | IN_ORDER;
@@ -169,7 +169,7 @@ impl Back {
 
     fn write(&self, address: u64, bytes: &[u8]) {
         if let (Some(at), Some((file, _, _))) = (self.offset(address), &self.memory) {
-            // A write behind the end fails, because the size is sealed.
+            // A write after the end fails, because the size is sealed.
             let _ = file.write_all_at(&bytes[..bytes.len().min(4096)], at);
         }
     }
@@ -200,7 +200,7 @@ impl Back {
         self.write(self.rings[ring].areas[0] + 16 * u64::from(next % SIZE) + 8, &entry);
     }
 
-    /// Writes a packet's number of buffers into the buffer of a descriptor, in the ring to the
+    /// Writes the number of a packet's buffers into the buffer of a descriptor in the ring to the
     /// guest.
     fn write_header(&self, id: u8, buffers: u8) {
         let descriptor = self.rings[0].areas[0] + 16 * u64::from(u16::from(id) % SIZE);
@@ -241,7 +241,7 @@ impl Back {
 fn assert_complete(mut victim: Victim<Virtio>) -> Pool {
     let (held, tx) = (victim.pool.size() - victim.pool.available(), &victim.port.counters().tx);
     assert!(victim.port.link() == Link::Up || held == 0, "{held} buffers are lost");
-    // Packets that the back end had when the session ended were sent to it before.
+    // If the back end had packets when the session ended, these were sent to it before.
     let reset = tx.drops_for(DropReason::Reset);
     let gone = victim.sent - (tx.drops_sum() - reset);
     assert!((tx.packets..=tx.packets + reset).contains(&gone), "{gone}: {tx:?}");
@@ -256,11 +256,12 @@ fn path() -> PathBuf {
 }
 
 thread_local! {
-    /// The pool of the last input, which is complete again.
+    /// The pool of the last input. All its packets have returned to it.
     static POOL: Cell<Option<Pool>> = const { Cell::new(None) };
 }
 
-/// One listener for all inputs, because creating one takes most of the time of an input.
+/// One listener for all inputs, because creating a listener would take most of the time for an
+/// input.
 fn listener() -> &'static UnixListener {
     static LISTENER: OnceLock<UnixListener> = OnceLock::new();
     LISTENER.get_or_init(|| {

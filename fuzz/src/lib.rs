@@ -1,17 +1,16 @@
-//! The common part of the targets for copy functions: two equal arenas, of which haul changes one
-//! and a loop over bytes the other. They must stay equal. [`victim`] is the common part of the
-//! targets for ports.
+//! The common part of the targets for copy functions: two equal arenas. haul changes one arena,
+//! and a loop over bytes changes the other. Both must stay equal. [`victim`] is the common part
+//! of the targets for ports.
 
 pub mod victim;
 
 use haul_copy::Thresholds;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 
-/// Bytes of an arena: enough for every size class, those with thresholds and interleaved pages
-/// included.
+/// Bytes of an arena: enough for every size class, including the classes for large copies.
 pub const BYTES: usize = 96 << 10;
 
-/// Thresholds of any value: none may make a copy wrong.
+/// Thresholds with any values. No value may make a copy wrong.
 #[derive(Arbitrary, Debug)]
 pub struct AnyThresholds([u32; 8]);
 
@@ -26,26 +25,26 @@ impl AnyThresholds {
     }
 }
 
-/// The ranges of a call. Any numbers are mapped into the arena.
+/// The ranges for a call. Any numbers are mapped to ranges in the arena.
 #[derive(Arbitrary, Debug)]
 pub struct Ranges {
     target: u32,
     source: u32,
     length: u32,
-    /// Whether the size is at most 300 bytes, as in half of the calls.
+    /// Whether the size is below 300 bytes. This is so in half of the calls.
     is_small: bool,
 }
 
 impl Ranges {
-    /// Target, source and length inside the arena, with any overlap.
+    /// The target, the source and the length. The ranges are inside the arena and may overlap.
     pub fn anywhere(&self) -> (usize, usize, usize) {
         let length = self.length as usize % if self.is_small { 300 } else { BYTES };
         let spots = BYTES - length + 1;
         (self.target as usize % spots, self.source as usize % spots, length)
     }
 
-    /// Target, source and length without overlap: the target in the lower half, the source in the
-    /// upper.
+    /// The target, the source and the length. The ranges do not overlap: the target is in the
+    /// lower half, the source in the upper half.
     pub fn apart(&self) -> (usize, usize, usize) {
         let length = self.length as usize % if self.is_small { 300 } else { BYTES / 2 };
         let spots = BYTES / 2 - length + 1;
@@ -61,7 +60,7 @@ pub struct Arenas {
 }
 
 impl Arenas {
-    /// Two arenas of the same bytes, which differ from one index to the next.
+    /// Two arenas with the same bytes. Consecutive bytes differ.
     pub fn new(seed: u8) -> Self {
         let bytes =
             |index: usize| (index as u8).wrapping_mul(31).wrapping_add((index >> 8) as u8 ^ seed);
@@ -69,7 +68,7 @@ impl Arenas {
         Self { theirs: ours.clone(), ours }
     }
 
-    /// The naive memmove on the other arena: through a copy of the source, byte by byte.
+    /// Performs a naive memmove on the other arena: byte by byte, from a copy of the source.
     pub fn expect_copy(&mut self, target: usize, source: usize, length: usize) {
         let bytes: Vec<u8> = (0..length).map(|index| self.theirs[source + index]).collect();
         for (index, byte) in bytes.into_iter().enumerate() {
@@ -77,7 +76,7 @@ impl Arenas {
         }
     }
 
-    /// The naive memset on the other arena.
+    /// Performs a naive memset on the other arena.
     pub fn expect_fill(&mut self, target: usize, byte: u8, length: usize) {
         for index in 0..length {
             self.theirs[target + index] = byte;

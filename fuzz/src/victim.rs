@@ -1,21 +1,21 @@
-//! A port whose other end sends arbitrary data, with counts of its packets.
+//! A port with counts of its packets. Its other end sends arbitrary data.
 
 use haul::forward::{Burst, Pool, Port};
 
-/// A port, its pool, and its packets.
+/// A port, its pool, and the counts of its packets.
 pub struct Victim<P> {
     /// The port.
     pub port: P,
-    /// Its pool.
+    /// The port's pool.
     pub pool: Pool,
-    /// Packets that the port accepted.
+    /// How many packets the port accepted.
     pub sent: u64,
-    /// Packets that the port received.
+    /// How many packets the port received.
     pub received: u64,
 }
 
 impl<P: Port> Victim<P> {
-    /// A victim without packets so far.
+    /// A victim that has not sent or received packets yet.
     pub fn new(port: P, pool: Pool) -> Self {
         Self { port, pool, sent: 0, received: 0 }
     }

@@ -1,12 +1,12 @@
-//! Documents: links that resolve, documents that a reader can find, and no text that names a
-//! machine.
+//! Documents: links must resolve, a reader must be able to find the documents, and no text may
+//! name a machine.
 
 use std::collections::BTreeSet;
 
 use crate::reach::normal;
 use crate::tree::Tree;
 
-/// The hosts that our text may link to. Another host is a mistake or must be added here.
+/// The hosts that our text may link to. Any other host is a mistake, or must be added here.
 const HOSTS: [&str; 16] = [
     "choosealicense.com",
     "crates.io",
@@ -29,16 +29,17 @@ const HOSTS: [&str; 16] = [
 /// The documents that a reader opens first.
 const ENTRIES: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// Largest file of `bench/record/`, in bytes: twice the largest compact record of today.
+/// Largest file of `bench/record/`, in bytes: twice the size of the largest compact record at
+/// present.
 const RECORD_BYTES_MAX: u64 = 400_000;
 
 /// Largest file of `docs/`, in bytes.
 const DOCUMENT_BYTES_MAX: u64 = 200_000;
 
-/// The parts of a page, in their order.
+/// The headings of a page, in their order.
 const PARTS: [&str; 5] = ["Quick start", "Guarantees", "Interface", "Figures", "Limits"];
 
-/// Pages of parts that programs use. They must have all of [`PARTS`].
+/// Pages about parts that programs use. These pages must have all headings in [`PARTS`].
 const COMPONENTS: [&str; 8] = [
     "docs/burst.md",
     "docs/channel.md",
@@ -82,8 +83,8 @@ pub(crate) fn broken_links(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// Faults of the entry page: pages of `docs/` to which it has no link, numbers of its picture
-/// without a row in its table, and rows without their number in the picture.
+/// Faults of the entry page: pages in `docs/` to which it has no link, numbers in its picture
+/// that have no row in its table, and rows with a number that is not in the picture.
 pub(crate) fn entry_page(tree: &Tree) -> Vec<String> {
     const ENTRY: &str = "docs/README.md";
     let text = tree.get(ENTRY).unwrap_or_default();
@@ -109,10 +110,10 @@ pub(crate) fn entry_page(tree: &Tree) -> Vec<String> {
     missing.chain(unmatched).chain(empty).collect()
 }
 
-/// Pages of `docs/` whose headings are not in the order of [`PARTS`], or that lack parts. A page
+/// Pages in `docs/` whose headings are not in the order of [`PARTS`] or are incomplete. A page
 /// begins with its quick start and ends with its limits, and its other headings are between the
-/// interface and the figures. A page whose title begins with "How" is an explanation and has its
-/// own order.
+/// interface and the figures. A page with a title that begins with "How" is an explanation and
+/// may have any order.
 pub(crate) fn out_of_order(tree: &Tree) -> Vec<String> {
     let pages = tree.files.iter().filter(|file| {
         let name = file.path.strip_prefix("docs/").and_then(|name| name.strip_suffix(".md"));
@@ -157,8 +158,8 @@ fn order_findings(path: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// Promises of SECURITY.md without their test. Each promise must name its test, a function in the
-/// linked file.
+/// Promises in SECURITY.md that have no test. Each promise must name its test, which is a
+/// function in the linked file.
 pub(crate) fn promises_without_a_test(tree: &Tree) -> Vec<String> {
     const PAGE: &str = "SECURITY.md";
     let text = tree.get(PAGE).unwrap_or_default();
@@ -219,9 +220,9 @@ fn is_named(tree: &Tree, script: &str) -> bool {
         .any(|file| file.text.contains(script))
 }
 
-/// Records and files of `docs/` that are larger than their limit. The limit exists because a
-/// clone contains every record that was ever committed. `haul report --compact` makes records
-/// small.
+/// Records and files in `docs/` that are larger than their limit. The limit exists because a
+/// clone of the repository contains every record that was ever committed. `haul report --compact`
+/// makes records small.
 pub(crate) fn heavy(tree: &Tree) -> Vec<String> {
     let limit_of = |path: &str| match path {
         _ if path.starts_with("bench/record/") => Some(RECORD_BYTES_MAX),
@@ -270,12 +271,12 @@ fn resolve(from: &str, target: &str) -> String {
     normal(&format!("{folder}/{target}"))
 }
 
-/// The lines outside of blocks of code.
+/// The lines outside of code blocks.
 fn prose_lines(text: &str) -> impl Iterator<Item = &str> {
     text.split("\n```").step_by(2).flat_map(str::lines)
 }
 
-/// Inline links and pictures, and reference definitions, outside of code.
+/// Inline links, pictures and reference definitions outside of code.
 fn links(text: &str) -> Vec<Link<'_>> {
     let mut links = Vec::new();
     let mut in_code = false;
@@ -299,7 +300,8 @@ fn links(text: &str) -> Vec<Link<'_>> {
     links
 }
 
-/// The anchors that a document's headings give: lower case, spaces to hyphens, other signs dropped.
+/// The anchors of a document's headings: in lower case, with hyphens for spaces, and without
+/// other signs.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     headings

@@ -3,7 +3,7 @@
 use crate::manifest::{Manifest, Table};
 use crate::tree::Tree;
 
-/// Our crates from the bottom up. A crate must not import a later one.
+/// haul's crates from the bottom up. A crate must not import a later one.
 const ORDER: [&str; 13] = [
     "haul-copy",
     "haul-heap",
@@ -20,19 +20,19 @@ const ORDER: [&str; 13] = [
     "haul-cli",
 ];
 
-/// Crates that may import fewer crates of the workspace than their layer allows, each with the
-/// crates that it may import.
+/// Crates that may not import all crates that their layer allows. Each is listed with the crates
+/// of the workspace that it may import.
 const SEES_ONLY: [(&str, &[&str]); 4] =
     [("haul-copy", &[]), ("haul-heap", &[]), ("haul-model", &[]), ("haul-report", &["haul-model"])];
 
-/// The crates that those under `ffi/` may import.
+/// The crates that a crate in `ffi/` may import.
 const FFI_SEES_ONLY: [&str; 5] = ["haul-copy", "haul-heap", "haul-model", "haul-machine", "haul"];
 
 /// Crates without any dependency.
 const ALONE: [&str; 1] = ["haul-copy"];
 
-/// Dependencies of any kind on a higher crate. The order holds for tests too; only the rule
-/// against any dependency exempts them.
+/// Dependencies of any kind on a higher crate. The order also applies to dependencies of tests.
+/// Only the rule that a crate must have no dependency does not apply to them.
 pub(crate) fn crate_findings(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for file in tree.member_manifests() {

@@ -1,24 +1,25 @@
 //! House style as a test: the rules that the compiler and clippy do not check.
 //!
 //! Each rule is a function from text to findings, with unit tests that show its findings. The tests
-//! in this file apply the rules to the whole tree. `haul-model` has this test only because it
-//! builds fastest; the test uses nothing of it.
+//! in this file apply the rules to the whole tree. This is a test of `haul-model` only because
+//! that crate builds fastest. The test uses nothing from the crate.
 //!
 //! A line that must break a rule carries the reason, on the line itself or in the comment right
 //! above it: `// tidy: allow(RULE): the reason`.
 //!
-//! - [`tree`]: the files of the repository;
-//! - [`source`]: Rust text with its comments and strings blanked out, and its test code;
-//! - [`manifest`]: what a Cargo.toml says, as far as the rules need it;
+//! - [`tree`]: the files in the repository;
+//! - [`source`]: Rust text with blank comments and strings, and where its test code is;
+//! - [`manifest`]: the parts of a Cargo.toml that the rules need;
 //! - [`layers`]: which crate may import which;
 //! - [`modules`]: which module of a crate may import which;
 //! - [`style`]: lengths, banned words and calls, required attributes;
 //! - [`names`]: names of experiments and parameters, which the model defines;
 //! - [`reach`]: source files that no `mod` reaches;
-//! - [`skips`]: reasons for skipping a test that `scripts/test` can check;
+//! - [`skips`]: the reasons for skipping a test, which `scripts/test` must be able to check;
 //! - [`documents`]: links that resolve, documents that are linked, text that names a machine;
-//! - [`packages`]: metadata of published crates, their oldest compiler, and what CI runs;
-//! - [`words`]: words that a stranger would have to guess at.
+//! - [`packages`]: metadata of published crates, their oldest compiler, and the command that CI
+//!   runs;
+//! - [`words`]: words that a stranger would have to guess.
 
 mod documents;
 mod layers;
@@ -36,7 +37,7 @@ mod words;
 use source::Source;
 use tree::Tree;
 
-/// Fails with every finding, one a line.
+/// Fails with a message that contains every finding, one per line.
 fn assert_clean(findings: Vec<String>) {
     assert!(findings.is_empty(), "{} findings:\n{}\n", findings.len(), findings.join("\n"));
 }

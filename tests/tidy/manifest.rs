@@ -12,12 +12,13 @@ pub(crate) enum Table {
 #[derive(Debug)]
 pub(crate) struct Manifest {
     pub(crate) name: String,
-    /// The packages that it depends on, by their original names.
+    /// The packages on which it depends, with their original names.
     pub(crate) dependencies: Vec<(Table, String)>,
 }
 
 impl Manifest {
-    /// Reads the form that this repository uses: one dependency for each line, or a table for each.
+    /// Reads the form that this repository uses: one dependency per line, or one table per
+    /// dependency.
     pub(crate) fn parse(text: &str) -> Self {
         let mut manifest = Self { name: String::new(), dependencies: Vec::new() };
         let mut table = String::new();
@@ -48,14 +49,15 @@ impl Manifest {
     }
 }
 
-/// The kind of a dependency table, and the dependency if the table is for only one.
+/// The kind of a dependency table, and the dependency if the table describes only one.
 fn dependency_table(table: &str) -> Option<(Table, Option<&str>)> {
     let kinds = [
         ("dev-dependencies", Table::Development),
         ("build-dependencies", Table::Build),
         ("dependencies", Table::Normal),
     ];
-    // `target.'cfg(...)'.dependencies` is for some machines only, but the layers are for all.
+    // `target.'cfg(...)'.dependencies` is for some machines only, but the layers apply to all
+    // machines.
     let parts: Vec<_> = table.rsplit('.').collect();
     kinds.into_iter().find_map(|(name, kind)| match parts[..] {
         [last, ..] if last == name => Some((kind, None)),
@@ -70,7 +72,7 @@ fn package(key: &str, value: &str) -> String {
     renamed.map_or_else(|| key.trim().into(), |rest| unquoted(rest).into())
 }
 
-/// The text between the first two quotes.
+/// The text between the first two quotation marks.
 fn unquoted(value: &str) -> &str {
     value.split('"').nth(1).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! The modules that a module may import: in every folder, a lower module never imports a higher
 //! one.
 //!
-//! A module with submodules is a room. It lists them in its documentation from the bottom up, in
-//! lines `//! - [`name`]: what it is`, because rustfmt sorts the `mod` lines. Without upward
+//! A module with submodules is a room. Its documentation lists the submodules from the bottom up,
+//! in lines `//! - [`name`]: what it is`, because rustfmt sorts the `mod` lines. Without upward
 //! imports, files cannot form a cycle. All modules of a room may import the items that the room
 //! itself defines, such as a contract. Test code may import upwards.
 
@@ -12,21 +12,21 @@ use crate::reach::test_files;
 use crate::source::{Source, closing_brace, identifier, line_of, starts_word};
 use crate::tree::Tree;
 
-/// The names of a module from the crate's root down. The path of the root is empty.
+/// The names from the crate's root down to a module. The path of the root is empty.
 type Path = Vec<String>;
 
-/// A module that declares others.
+/// A module that declares other modules.
 struct Room {
     file: String,
     /// Its modules in the order of its documentation, from the bottom up.
     order: Vec<String>,
     /// Its declared modules, without those for tests.
     declared: Vec<String>,
-    /// Names that it re-exports, each with its module.
+    /// The names that it re-exports, each with its module.
     reexports: Vec<(String, String)>,
 }
 
-/// Modules that their room does not list, and imports of modules that are listed later.
+/// Modules that their room does not list, and imports of modules that come later in the list.
 pub(crate) fn findings(tree: &Tree) -> Vec<String> {
     let for_tests = test_files(tree);
     let mut findings = Vec::new();
@@ -63,7 +63,7 @@ fn module_path(below_sources: &str) -> Path {
     path
 }
 
-/// The room of a file that declares several modules. The root is always a room.
+/// The room, if a file declares several modules. The root is always a room.
 fn room(path: &Path, file: &str, source: &Source) -> Option<Room> {
     let declared = declared_modules(source, path.is_empty());
     let is_room = if path.is_empty() { !declared.is_empty() } else { declared.len() > 1 };
@@ -107,8 +107,8 @@ fn listed_modules(text: &str) -> Vec<String> {
     modules
 }
 
-/// Modules that are declared outside of tests. Inline modules count only in the root, because
-/// elsewhere a reader sees them in the file.
+/// Modules that are declared outside of tests. Inline modules count only in the root, because in
+/// other files a reader sees them anyway.
 fn declared_modules(source: &Source, is_root: bool) -> Vec<String> {
     let spans = inline_modules(&source.code);
     let mut modules: Vec<String> = Vec::new();
@@ -222,7 +222,7 @@ fn base<'a>(importer: &Path, depth: usize, path: &'a str, from: &str) -> Option<
     Some((importer[..kept].to_vec(), rest))
 }
 
-/// The module to which a path of names leads, through re-exports.
+/// The module to which a path of names leads. Follows re-exports.
 fn resolve(rooms: &BTreeMap<Path, Room>, names: Path) -> Path {
     let mut at = Vec::new();
     for name in names {
@@ -286,7 +286,7 @@ fn collect(text: &str, prefix: &Path, found: &mut Vec<Path>) -> usize {
     at
 }
 
-/// Like [`collect`], for the alternatives of a group in braces.
+/// Like [`collect`], for the alternatives in a group in braces.
 fn collect_group(text: &str, prefix: &Path, found: &mut Vec<Path>) -> usize {
     let mut at = 1;
     while let Some(next) = text[at..].chars().next() {
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(findings(&tree).len(), 1);
     }
 
-    /// A crate whose folder `room` lists `first`, then `second`.
+    /// A crate with a folder `room`, which lists `first`, then `second`.
     fn nested(first: &str, second: &str) -> Vec<String> {
         findings(&Tree::of(&[
             ("crates/x/Cargo.toml", ""),

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use crate::source::Source;
 use crate::tree::Tree;
 
-/// The files with the names of experiments and with the keys of parameters.
+/// The files that contain the names of experiments and the keys of parameters.
 const NAMES: &str = "crates/model/src/experiment/name.rs";
 const KEYS: &str = "crates/model/src/experiment/key.rs";
 
-/// The crates that write records, and those that read them.
+/// The crates that write or read records.
 const USERS: [&str; 3] = ["crates/experiments/src/", "crates/cli/src/", "crates/report/src/"];
 
-/// The text before a key where a record gets or returns a parameter.
+/// The text before a key in code that sets or gets a record's parameter.
 const USES: [&str; 9] = [
     ".with(",
     ".number(",
@@ -26,10 +26,10 @@ const USES: [&str; 9] = [
     ".insert(",
 ];
 
-/// Only people read the keys of this folder so far.
+/// The keys in this folder are read only by people so far.
 const UNREAD: &str = "crates/cli/src/command/pcie/";
 
-/// Literals that are named in the model.
+/// Literals for which the model has a constant.
 pub(crate) fn spelled_out(tree: &Tree, path: &str, source: &Source) -> Vec<String> {
     if !USERS.iter().any(|folder| path.starts_with(folder)) || path.starts_with(UNREAD) {
         return Vec::new();

@@ -1,15 +1,16 @@
-//! What a registry shows of a published crate, the oldest compiler that works, and what CI runs.
+//! The metadata that a registry shows for a published crate, the oldest compiler that works, and
+//! the command that CI runs.
 
 use crate::tree::Tree;
 
-/// Most keywords and categories that a registry accepts.
+/// The most keywords and categories that a registry accepts.
 const WORDS_MAX: usize = 5;
 
-/// The one command of continuous integration, wherever it runs.
+/// The only command of continuous integration, on every service.
 const CHECK: &str = "scripts/test";
 
-/// Published crates without a README that a doctest compiles, without its licences, or without the
-/// metadata that a registry sorts by.
+/// Published crates without a README that a doctest compiles, without licences, or without the
+/// metadata by which a registry sorts.
 pub(crate) fn unready(tree: &Tree) -> Vec<String> {
     let published = tree.files.iter().filter(|file| {
         file.path.ends_with("/Cargo.toml") && file.text.contains("\npublish = true")
@@ -39,7 +40,8 @@ pub(crate) fn unready(tree: &Tree) -> Vec<String> {
     findings.collect()
 }
 
-/// Whether the pinned toolchain, which every check uses, is the oldest one that is promised.
+/// Whether the pinned toolchain, which every check uses, is the oldest compiler that the crates
+/// promise to support.
 pub(crate) fn untested_version(tree: &Tree) -> Vec<String> {
     let quoted = |path: &str, key: &str| {
         let text = tree.get(path).unwrap_or_default();
@@ -56,8 +58,8 @@ pub(crate) fn untested_version(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// Files of continuous integration that do not run exactly [`CHECK`]. A workflow may install
-/// rustup as well.
+/// Files of continuous integration that do not run exactly [`CHECK`]. A workflow may also install
+/// rustup.
 pub(crate) fn other_checks(tree: &Tree) -> Vec<String> {
     let script = tree.get(".ci/run").unwrap_or_default().lines();
     let commands = script.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -77,7 +79,7 @@ pub(crate) fn other_checks(tree: &Tree) -> Vec<String> {
     wrong.map(|(path, found, one)| format!("{path}: runs {found:?} instead of {one:?}")).collect()
 }
 
-/// The value of `key = value`, on the first line that has one.
+/// The value in `key = value`, from the first line of this form.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix("= "))
 }

@@ -1,11 +1,12 @@
-//! Source files that no `mod` reaches. The compiler never reads them, so only this rule finds them.
+//! Source files that no `mod` declaration reaches. The compiler never reads these files, so only
+//! this rule finds them.
 
 use std::collections::BTreeSet;
 
 use crate::source::{Source, identifier, line_of, starts_word};
 use crate::tree::Tree;
 
-/// Rust files that are neither the root of a target nor reached from one.
+/// Rust files that are neither the root of a target nor reached from a root.
 pub(crate) fn dead_files(tree: &Tree) -> Vec<String> {
     let roots = tree.files.iter().map(|file| &file.path).filter(|path| is_root(tree, path));
     let reached = reach(tree, roots.cloned().collect());
@@ -65,7 +66,7 @@ fn is_named_in_a_manifest(tree: &Tree, path: &str) -> bool {
     })
 }
 
-/// A file that another one declares as a module or includes.
+/// A file that another file declares as a module or includes.
 struct Child {
     path: String,
     /// Whether the declaration is under `#[cfg(test)]`.

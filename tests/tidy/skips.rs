@@ -1,20 +1,20 @@
-//! Skips: `scripts/skip-probes` can check each reason that a test may print. Without this rule an
-//! unknown reason would show only on a machine that lacks something.
+//! Skips: `scripts/skip-probes` can check each reason that a test may print. Without this rule,
+//! an unknown reason would be detected only on a machine on which the test skips.
 
 use std::process::Command;
 
 use crate::tree::Tree;
 
-/// The start of the line of a skip, in two halves, so that the rule does not find this file.
+/// The start of a skip's line, in two halves, so that the rule does not find this file.
 const MARK: &str = concat!("SKIPPED", ": ");
 
-/// Reasons in the sources that no probe knows.
+/// Reasons in the sources that `scripts/skip-probes` cannot check.
 pub(crate) fn unknown_reasons(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|f| f.path.ends_with(".rs") && !f.path.contains("tidy")) {
         for line in skip_lines(&file.text) {
             let reason = line.split(": ").nth(2).unwrap_or_default();
-            // A reason that other code composes is checked when it is printed.
+            // A reason that code composes at run time is checked when it is printed.
             if reason.starts_with('{') {
                 continue;
             }
@@ -27,7 +27,7 @@ pub(crate) fn unknown_reasons(tree: &Tree) -> Vec<String> {
     findings
 }
 
-/// The string literals that start with the mark, with their continued lines joined.
+/// The string literals that start with the mark. Continued lines are joined.
 fn skip_lines(text: &str) -> Vec<String> {
     let start = format!("\"{MARK}");
     let literals = text.split(&start).skip(1);

@@ -1,6 +1,7 @@
 //! Rust text in which comments and strings are blank, so that a rule sees only code.
 
-/// A Rust file in three forms, which have the same length and the same line breaks.
+/// A Rust file in three forms. They have the same line breaks, and `text` and `code` have the
+/// same length.
 pub(crate) struct Source {
     /// The original text.
     pub(crate) text: String,
@@ -44,7 +45,7 @@ pub(crate) fn line_of(text: &str, index: usize) -> usize {
     text[..index].matches('\n').count() + 1
 }
 
-/// Whether `text[index..]` starts a word, that is, does not continue one.
+/// Whether a word starts at `index`, that is, the text before does not continue into it.
 pub(crate) fn starts_word(text: &str, index: usize) -> bool {
     !text[..index].ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }
@@ -55,7 +56,8 @@ pub(crate) fn identifier(text: &str) -> &str {
     &text[..end]
 }
 
-/// The byte after the brace that closes the one at `open`; the end of the text if there is none.
+/// The position after the brace that closes the brace at `open`; the end of the text if there is
+/// none.
 pub(crate) fn closing_brace(code: &str, open: usize) -> usize {
     let mut depth = 0usize;
     for (index, byte) in code.bytes().enumerate().skip(open) {
@@ -104,7 +106,8 @@ fn literal_length(text: &str, at: usize) -> usize {
     }
 }
 
-/// Whether an `r` here can open a raw string: it does not continue a word, except after `b` or `c`.
+/// Whether an `r` here can begin a raw string: it must not continue a word, except after `b` or
+/// `c`.
 fn raw_prefix_is_free(text: &str, at: usize) -> bool {
     starts_word(text, at) || (text[..at].ends_with(['b', 'c']) && starts_word(text, at - 1))
 }

@@ -5,15 +5,15 @@ use crate::tree::Tree;
 
 /// Lines that a file should not exceed.
 pub(crate) const FILE_LINES_AIM: usize = 400;
-/// Lines at which a file must be split.
+/// The most lines of a file; a longer file must be split.
 pub(crate) const FILE_LINES_MAX: usize = 1000;
-/// Lines, from `fn` to its closing brace, at which a function must be split.
+/// The most lines of a function, from `fn` to its closing brace; a longer function must be split.
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// Most columns of a line of a comment, as rustfmt allows for code.
+/// The most columns of a comment line, the same as rustfmt allows for code.
 const COLUMNS_MAX: usize = 100;
 
-/// Endings of files with code.
+/// The endings of file names with code.
 const CODE: [&str; 9] = [".rs", ".c", ".cc", ".cpp", ".h", ".js", ".css", ".py", ".toml"];
 
 /// Attributes that a crate's root must carry.
@@ -31,7 +31,7 @@ struct Ban {
     call: &'static str,
     rule: &'static str,
     instead: &'static str,
-    /// Whether the program may make it.
+    /// Whether the program `haul` may make the call.
     in_cli: bool,
 }
 
@@ -59,8 +59,8 @@ pub(crate) fn long_files(tree: &Tree, limit: usize) -> Vec<String> {
         .collect()
 }
 
-/// Whether a program generated the file, as its head says. The length of such a file follows from
-/// its sources.
+/// Whether the first lines of a file say that a program generated it. The length of such a file
+/// depends on its sources.
 fn is_generated(text: &str) -> bool {
     text.lines().take(5).any(|line| line.contains("do not edit"))
 }
@@ -69,8 +69,8 @@ fn is_code(path: &str) -> bool {
     CODE.iter().any(|ending| path.ends_with(ending)) || path.starts_with("scripts/")
 }
 
-/// Lines of comments that are too long; rustfmt wraps lines of code. A row of a table, and a word
-/// that cannot be broken, such as an address, may be longer.
+/// Comment lines that are too long. (rustfmt wraps lines of code.) A table row may be longer, and
+/// a word that cannot be broken, such as an address.
 pub(crate) fn long_comments(path: &str, source: &Source) -> Vec<String> {
     let lines = source.text.lines().enumerate();
     lines
@@ -119,8 +119,9 @@ fn body(code: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// Values with a `Drop` that are created regardless of a condition: `then_some` takes an existing
-/// value and drops it if the condition is false, which undoes an action that was never done.
+/// Values with a `Drop` that are created even if a condition is false. `then_some` takes an
+/// existing value and drops it if the condition is false. The drop then undoes an action that was
+/// never performed.
 pub(crate) fn eager_guards(path: &str, source: &Source) -> Vec<String> {
     const DROP: &str = "impl Drop for ";
     const EAGER: &str = ".then_some(";
@@ -140,12 +141,12 @@ pub(crate) fn eager_guards(path: &str, source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Words that mark unfinished work. The second is allowed with the number of an issue.
+/// Words that mark unfinished work. The second word is allowed with the number of an issue.
 pub(crate) fn left_for_later(path: &str, text: &str) -> Vec<String> {
     if !is_code(path) {
         return Vec::new();
     }
-    // Spelled in two halves, so that this file does not find itself.
+    // The words are spelled in two halves, so that the rule does not find this file.
     let (banned, needs_issue) = (concat!("TO", "DO"), concat!("FIX", "ME"));
     let mut findings = Vec::new();
     for (line, text) in text.lines().enumerate().map(|(index, text)| (index + 1, text)) {
@@ -187,7 +188,7 @@ pub(crate) fn banned_calls(path: &str, source: &Source) -> Vec<String> {
     findings
 }
 
-/// Paths that climb two modules: a path from `crate` says where the item is.
+/// Paths that climb two modules. A path that begins with `crate` says where the item is.
 pub(crate) fn long_climbs(path: &str, source: &Source) -> Vec<String> {
     let lines = source.code.lines().enumerate();
     let climbs = lines.filter(|(_, line)| line.contains(concat!("super::", "super")));

@@ -10,21 +10,21 @@ const SKIPPED_FOLDERS: [&str; 6] =
 
 /// One text file.
 pub(crate) struct File {
-    /// From the repository's root, with `/`.
+    /// The path relative to the repository's root, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// Every text file, and the paths of all files.
+/// All text files, and the paths of all files.
 pub(crate) struct Tree {
     pub(crate) files: Vec<File>,
     pub(crate) paths: Vec<String>,
-    /// The size of each file of `paths` in bytes.
+    /// The size in bytes of each file in `paths`.
     pub(crate) sizes: BTreeMap<String, u64>,
 }
 
 impl Tree {
-    /// The tree from which this test was compiled.
+    /// Reads the tree from which this test was compiled.
     pub(crate) fn load() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut tree = Self { files: Vec::new(), paths: Vec::new(), sizes: BTreeMap::new() };
@@ -51,7 +51,7 @@ impl Tree {
         self.files.iter().find(|file| file.path == path).map(|file| file.text.as_str())
     }
 
-    /// The Cargo.toml files of the workspace's members.
+    /// The Cargo.toml files of all members of the workspace.
     pub(crate) fn member_manifests(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| {
             let parts: Vec<_> = file.path.split('/').collect();
@@ -70,10 +70,11 @@ impl Tree {
                 if !SKIPPED_FOLDERS.contains(&path.as_str()) && name != "target" {
                     self.walk(&entry.path(), &path);
                 }
-            // In a worktree .git is a file.
+            // In a worktree, .git is a file.
             } else if kind.is_file() && path != ".git" {
-                // A file that vanishes between listing and reading belongs to another program. One
-                // that is not UTF-8 is a picture or a record, to which the rules do not apply.
+                // If a file vanishes after it was listed and before it is read, it belongs to
+                // another program. A file that is not UTF-8 is a picture or a record. The rules
+                // do not apply to these files.
                 if let Ok(text) = fs::read_to_string(entry.path()) {
                     self.files.push(File { path: path.clone(), text });
                 }

@@ -1,9 +1,9 @@
-//! Words that a reader outside of this project would have to guess at.
+//! Words that a reader from outside this project would have to guess.
 //!
-//! The rules hold for prose (documents, comments, messages and other string literals) and for
-//! identifiers, names of tests among them. `cargo test -p haul-model --test tidy wording --
-//! --nocapture` prints the number of findings in each folder; with `TIDY_WORDS=crates/heap` in the
-//! environment it lists the findings of this folder only.
+//! The rules apply to prose (documents, comments, messages and other string literals) and to
+//! identifiers, including the names of tests. `cargo test -p haul-model --test tidy wording --
+//! --nocapture` prints the number of findings in each folder; with `TIDY_WORDS=crates/heap` in
+//! the environment it lists the findings of this folder only.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -15,9 +15,9 @@ use crate::tree::{File, Tree};
 /// The name of the environment variable that names a folder to list.
 const LIST: &str = "TIDY_WORDS";
 
-/// A pattern of words, and what the field says instead. A word of the pattern may have
-/// alternatives: `a|b`. `!a|b` matches any other word or an end, `.` the end of a sentence, `*`
-/// any word, and `^` the beginning of an identifier.
+/// A pattern of words, and the words that the field uses instead. A word of the pattern may have
+/// alternatives: `a|b`. `!a|b` matches any other word or the end of a sentence, `.` matches the
+/// end of a sentence, `*` matches any word, and `^` matches the beginning of an identifier.
 type Rule = (&'static str, &'static str);
 
 /// Patterns in prose.
@@ -83,7 +83,7 @@ const SETTLES: [&str; 3] = ["crates/cli", "crates/model", "crates/report"];
 /// Names that the field uses: that of user 65534.
 const FIELD: [&str; 1] = ["NOBODY"];
 
-/// Types, and what the field says instead.
+/// Names of types, and the names that the field uses instead.
 const TYPES: [Rule; 5] = [
     ("Let", "Sending, Receiving"),
     ("Lay", "Sending, Receiving"),
@@ -106,7 +106,7 @@ pub(crate) fn private(tree: &Tree) -> Vec<String> {
 struct Found {
     /// The number of findings in each folder.
     folders: BTreeMap<String, usize>,
-    /// Those of the folder that the environment names, or of all folders.
+    /// The findings in the folder that the environment names, or in all folders.
     counted: Vec<String>,
 }
 
@@ -132,7 +132,7 @@ fn is_in(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/') || rest.is_empty())
 }
 
-/// The folder that a file counts for.
+/// The folder to whose count a file's findings are added.
 fn folder(path: &str) -> String {
     let mut parts = path.split('/');
     match (parts.next(), parts.next(), parts.next()) {
@@ -188,7 +188,7 @@ fn in_prose<'a>(words: &'a [Word], rule: &'a Rule) -> impl Iterator<Item = usize
         let is_found = parts.iter().enumerate().all(|(index, part)| {
             part.matches(words.get(at + index).map_or(END, |word| &word.word))
         });
-        // Allowed: a cache of 4 ways, a 4-way platform, and a request under way.
+        // These are allowed: a cache of 4 ways, a 4-way platform, and a request under way.
         let before = at.checked_sub(1).map_or("", |before| words[before].word.as_str());
         let is_of_field = rule.0.starts_with("way")
             && (before == "under" || before.contains(|c: char| c.is_ascii_digit()));
@@ -197,7 +197,7 @@ fn in_prose<'a>(words: &'a [Word], rule: &'a Rule) -> impl Iterator<Item = usize
     })
 }
 
-/// Whether the rule matches within an identifier.
+/// Whether a pattern matches in an identifier.
 fn in_name(words: &[String], pattern: &str) -> bool {
     let (pattern, is_first) = match pattern.strip_prefix('^') {
         Some(rest) => (rest, true),
@@ -252,7 +252,7 @@ const PAUSE: &str = ",";
 /// Stands for code in prose.
 const CODE: &str = "code";
 
-/// How a file is read.
+/// How prose and identifiers are found in a file.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Markdown, and other text without code.
@@ -332,7 +332,7 @@ fn split(identifier: &str) -> Vec<String> {
     parts
 }
 
-/// The document with blocks of code blanked out.
+/// The document with blank code blocks.
 fn without_blocks(text: &str) -> String {
     let mut in_code = false;
     let mut line = |line: &str| {
@@ -348,7 +348,8 @@ fn without_blocks(text: &str) -> String {
 fn comments_and_strings(text: &str, code: &str) -> String {
     let both = text.lines().zip(code.lines());
     let of_line = |(text, code): (&str, &str)| {
-        // Both have the same bytes but for the blanks, so a character begins at the same byte.
+        // Both texts have the same bytes except for the blanks, so each character begins at the
+        // same byte.
         let kept = text.char_indices().map(|(at, c)| {
             let is_code = code.as_bytes()[at] == c as u8 && c.is_ascii() && !c.is_whitespace();
             if is_code { '.' } else { c }
@@ -371,7 +372,7 @@ fn hash_comments(text: &str) -> String {
     text.lines().map(of_line).collect()
 }
 
-/// The line without code between back quotes, and without the targets of links.
+/// The line without code between backquotes, and without the targets of links.
 fn without_code(line: &str) -> String {
     let plain = line.split('`').step_by(2).collect::<Vec<_>>().join(CODE);
     let mut kept = String::new();

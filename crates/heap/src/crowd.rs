@@ -14,31 +14,31 @@ use crate::sys;
 const BUILDERS_MAX: u32 = 2;
 
 /// The binary logarithm of the longest pause of a waiting thread, in units of [`sys::pause`]: 6.4
-/// ms. When each of 2,000 threads polled ten times a millisecond, the polls used the CPU time of
-/// the builders.
+/// ms. When each of 2,000 threads polled ten times a millisecond, the polls used the CPU time
+/// that the builders needed.
 const PAUSE_LOG2_MAX: u32 = 6;
 
 /// Pauses after which a waiting thread builds a span if no other thread has built one meanwhile:
-/// ten seconds. The builders are running threads of this process, so this limit matters only if
-/// one is stopped, by a debugger for example. One second was too short for two CPUs with 6,000
-/// threads.
+/// ten seconds. The builders are running threads of this process, so this limit matters only if a
+/// builder is stopped, for example by a debugger. One second was too short for 6,000 threads on
+/// two CPUs.
 const PAUSES: u32 = 1600;
 
 /// The builders of one class.
 struct Builders {
-    /// How many threads build.
+    /// How many threads build a span now.
     count: AtomicU32,
-    /// How many spans were built.
+    /// How many spans the builders have finished.
     done: AtomicU32,
 }
 
-/// The builders by class. It counts the threads of this process only.
+/// The builders of each class. Only threads of this process are counted.
 pub(crate) struct Crowd([Builders; CLASSES]);
 
-/// The right to build, while this value lives.
+/// The right to build a span, while this value lives.
 pub(crate) struct Building<'a>(&'a Builders);
 
-/// How long a thread has waited.
+/// How long a thread has waited since the last span was built.
 #[derive(Default)]
 pub(crate) struct Wait {
     pauses: u32,
@@ -59,7 +59,7 @@ impl Crowd {
         entered.is_ok().then(|| Building(builders))
     }
 
-    /// Waits a moment, longer each time. Returns false if the wait has reached its limit.
+    /// Pauses, longer each time. Returns false after [`PAUSES`] pauses without a new span.
     pub(crate) fn wait(&self, class: usize, wait: &mut Wait) -> bool {
         let done = self.0[class].done.load(Relaxed);
         if done != wait.done {
@@ -79,7 +79,8 @@ impl Crowd {
 impl Drop for Building<'_> {
     fn drop(&mut self) {
         self.0.done.fetch_add(1, Relaxed);
-        // The thread that forked may have been a builder, and its count was forgotten.
+        // In a child of fork, the thread that forked may have been a builder, but `forget` has
+        // set the count to 0.
         let less = |now: u32| now.checked_sub(1);
         let _ = self.0.count.fetch_update(Release, Relaxed, less);
     }

@@ -5,7 +5,7 @@ use core::fmt;
 use crate::sys::limit::{self, Resource};
 use crate::sys::{Errno, machine};
 
-/// The most bytes of a heap's name: with haul's prefix it must fit a file name.
+/// The most bytes of a heap's name: a file name must have room for it and haul's prefix.
 pub const NAME_BYTES_MAX: usize = 64;
 
 /// The name of a shared heap: 1 to 64 letters, digits, dots, hyphens and underscores. It does not
@@ -21,7 +21,7 @@ impl Name {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] if the name is empty, too long, begins with a dot, or holds another
+    /// [`Error::BadName`] if the name is empty, too long, begins with a dot, or contains another
     /// character.
     pub fn new(name: &str) -> Result<Self, Error> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -65,7 +65,7 @@ impl fmt::Debug for Name {
 pub enum NameProblem {
     /// It has no character.
     Empty,
-    /// It has this many bytes.
+    /// It is too long: it has this many bytes.
     TooLong(usize),
     /// It begins with a dot.
     LeadingDot,
@@ -84,7 +84,7 @@ pub enum Attempt {
     CreateFile,
     /// Opening the file of a named heap.
     OpenFile,
-    /// Opening a heap's second file, whose memory consists of huge pages.
+    /// Opening a heap's second file, which contains the huge pages.
     OpenHugeFile,
     /// Inspecting an open file.
     InspectFile,
@@ -98,7 +98,8 @@ pub enum Attempt {
     Populate,
     /// Duplicating a descriptor of the heap's file.
     Duplicate,
-    /// Handling SIGBUS for the heap's file, whose memory another process can take away.
+    /// Installing a SIGBUS handler, which is needed because another process can remove memory
+    /// from the heap's file.
     Guard,
 }
 
@@ -119,7 +120,7 @@ impl Attempt {
     }
 }
 
-/// A limit of the system that an operation exceeded.
+/// A system limit that an operation exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
@@ -138,8 +139,8 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The limit that `bytes` more would exceed, judging by the system's error; `None` if no
-    /// limit explains it.
+    /// The limit that an allocation of `bytes` more would exceed, given the system's error;
+    /// `None` if no limit explains the error.
     fn behind(bytes: u64, errno: Errno) -> Option<Self> {
         let is_limited = |limit| limit != u64::MAX;
         let of = |resource| Some(limit::of(resource)).filter(|limit| is_limited(*limit));
@@ -186,20 +187,20 @@ impl fmt::Display for Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The requested limit is below the least or above the most.
+    /// The requested size limit is too small or too large.
     BadLimit {
         /// Bytes asked for.
         bytes: u64,
         /// The least that works.
         least: u64,
-        /// The most that works.
+        /// The largest allowed value.
         most: u64,
     },
-    /// More NUMA nodes than a heap distinguishes, or none.
+    /// The requested number of NUMA nodes is 0, or more than a heap distinguishes.
     BadNodes {
-        /// Nodes asked for.
+        /// The requested number.
         nodes: u32,
-        /// The most that works.
+        /// The largest allowed value.
         most: u32,
     },
     /// The name is not valid.
@@ -208,7 +209,7 @@ pub enum Error {
     NameTaken(Name),
     /// No heap has this name.
     NoSuchName(Name),
-    /// The system refused address space, down to the least size that is tried.
+    /// The system refused the addresses, even for the smallest size that is tried.
     NoAddressSpace {
         /// Bytes requested first.
         bytes: u64,
@@ -216,23 +217,23 @@ pub enum Error {
         least: u64,
         /// The system's error number.
         errno: i32,
-        /// The limit that refused it, if it is known.
+        /// The system limit that was exceeded, if it is known.
         limit: Option<Limit>,
     },
-    /// The system refused another operation.
+    /// The system refused an operation.
     Refused {
         /// The operation.
         attempt: Attempt,
-        /// The number of bytes, if it matters; else 0.
+        /// The number of bytes that the operation needs, if that matters; else 0.
         bytes: u64,
         /// The system's error number.
         errno: i32,
-        /// The limit that refused it, if it is known.
+        /// The system limit that was exceeded, if it is known.
         limit: Option<Limit>,
     },
     /// The file belongs to another user.
     OtherUser {
-        /// Its owner.
+        /// The file's owner.
         owner: u32,
         /// The user of this process.
         user: u32,
@@ -242,8 +243,8 @@ pub enum Error {
         /// Its permission bits.
         mode: u32,
     },
-    /// The file's size is not sealed, so another process can truncate it. An access to the missing
-    /// part would raise a signal.
+    /// The file's size is not sealed, so another process can truncate the file. An access to the
+    /// missing part would raise a signal.
     NotSealed,
     /// The file does not begin with a heap's header.
     NotAHeap {
@@ -252,9 +253,9 @@ pub enum Error {
     },
     /// The heap was made by another version of haul.
     OtherVersion {
-        /// The version of its layout.
+        /// The layout version of the heap.
         found: u32,
-        /// The version of this program.
+        /// The layout version of this program.
         ours: u32,
     },
     /// The file ends before the heap does.
@@ -270,7 +271,7 @@ pub enum Error {
         field: &'static str,
         /// Its value.
         value: u64,
-        /// The expected value, or the largest one allowed.
+        /// The expected value, or the largest allowed one.
         expected: u64,
     },
     /// The creator of the heap has not finished it, or died before it finished.
@@ -280,20 +281,20 @@ pub enum Error {
         /// The number of process slots.
         most: u32,
     },
-    /// The memory that was to be ready before the first request is not available.
+    /// The memory that [`Builder::ready`](crate::Builder::ready) requests is not available.
     NotReady {
         /// Bytes that were requested.
         asked: u64,
-        /// Bytes that are ready, on the nodes up to the one that lacks memory.
+        /// Bytes that are ready, on the nodes from the first to the one that lacks memory.
         ready: u64,
     },
-    /// The caller's memory does not fit a heap.
+    /// The caller's memory is not suitable for a heap.
     BadExternal {
         /// What is wrong with it.
         field: &'static str,
         /// Its value.
         value: u64,
-        /// The expected value, or the least one.
+        /// The expected value, or the smallest allowed one.
         expected: u64,
     },
     /// This kind of heap does not support the operation.
@@ -306,13 +307,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// A refusal by the system.
+    /// The error of an operation that the system refused.
     pub(crate) fn refused(attempt: Attempt, bytes: u64, errno: Errno) -> Self {
         let limit = Limit::behind(bytes, errno);
         Self::Refused { attempt, bytes, errno: errno.raw_os_error(), limit }
     }
 
-    /// A refusal of `needed` bytes of addresses. `least` of the heap's `bytes` were tried last.
+    /// The error if the system refused `needed` bytes of addresses. The builder first tried a
+    /// heap of `bytes`, and last one of `least` bytes.
     pub(crate) fn no_addresses(bytes: u64, least: u64, needed: u64, errno: Errno) -> Self {
         let limit = Limit::behind(needed, errno);
         Self::NoAddressSpace { bytes, least, errno: errno.raw_os_error(), limit }
@@ -383,7 +385,7 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// The errors of a file that should hold a heap.
+    /// Writes the errors of a file that should contain a heap.
     fn fmt_attach(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cannot attach to a shared heap: ")?;
         match *self {

@@ -1,29 +1,29 @@
-//! Errors of a request, and of a pointer that a caller passes in.
+//! Errors of a request for a block, and of a pointer that a caller passes in.
 
 use core::fmt;
 
 use crate::layout::ALIGN_MAX;
 
-/// Why a block was not allocated. It is as wide as a pointer, so that a `Result` with it is
+/// Why a block was not allocated. The enum is as wide as a pointer, so that a `Result` with it is
 /// returned in two registers and not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 #[non_exhaustive]
 pub enum AllocError {
-    /// The size, rounded up to its alignment, is larger than the heap's limit.
+    /// The size, rounded up to the alignment, is larger than the heap's limit.
     TooLarge,
     /// The alignment is not a power of two, or is above 1 GiB.
     BadAlign,
-    /// No run of free memory is long enough, or the kernel provides no more memory.
+    /// No contiguous free memory is long enough, or the kernel provides no more memory.
     Exhausted,
     /// The heap has no such NUMA node.
     NoNode,
-    /// All cache records are in use, the spare ones too.
+    /// All cache records are in use, including the spare ones.
     TooManyThreads,
     /// This process is a child of fork, and live processes hold all process slots.
     TooManyProcesses,
-    /// Memory of the heap's file is gone: another process has truncated the file, or punched a hole
-    /// into it where no page is left.
+    /// A part of the heap's file has lost its memory: another process has truncated the file, or
+    /// punched a hole into it, and the kernel has no page for the hole.
     Gone,
 }
 
@@ -56,21 +56,21 @@ impl fmt::Display for AllocError {
             }
             Self::BadAlign => write!(
                 f,
-                "the alignment is not a power of two up to {ALIGN_MAX}: ask for one that is"
+                "the alignment is not a power of two up to {ALIGN_MAX}: request one that is"
             ),
             Self::Exhausted => f.write_str(
                 "no free run of memory is long enough: free blocks, raise the heap's limit, or give \
                  the machine more memory",
             ),
             Self::NoNode => {
-                f.write_str("the heap has no such NUMA node: name one that it was built with")
+                f.write_str("the heap has no such NUMA node: request one of the heap's nodes")
             }
             Self::TooManyThreads => f.write_str(
                 "every cache of the heap belongs to a live thread: end threads, or build the heap \
                  with more caches",
             ),
             Self::TooManyProcesses => f.write_str(
-                "every process slot belongs to a live process: end processes that share the heap",
+                "every process slot belongs to a live process: end a process that shares the heap",
             ),
             Self::Gone => f.write_str(
                 "memory of the heap's file is gone, because another process truncated the file or \
@@ -86,20 +86,20 @@ impl core::error::Error for AllocError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is the start of a block that is already free.
+    /// The pointer is the start of a block that is already free.
     Double,
-    /// It lies in the heap's range, but in no block.
+    /// The pointer is in the heap's address range, but not in a block.
     Wild,
-    /// It lies within a block, but not at its start.
+    /// The pointer is inside a block, but not at its start.
     Interior,
-    /// It lies outside the heap's range.
+    /// The pointer is outside the heap's address range.
     Foreign,
     /// The metadata of the block or, in debug mode, the bytes around it were overwritten.
     Scribbled,
 }
 
 impl Fault {
-    /// The name of the fault in reports, one word.
+    /// The fault's name in reports: one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Double => "double",
@@ -111,8 +111,8 @@ impl Fault {
     }
 }
 
-/// A pointer that does not name a live block of the heap, or a block that was written past its
-/// end. The heap is unchanged when this error is returned.
+/// The error for a pointer that does not name a live block of the heap, or for a block that was
+/// written past its end. A call that returns this error has not changed the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Misuse {
@@ -120,8 +120,7 @@ pub struct Misuse {
     pub fault: Fault,
     /// The address that was passed in.
     pub address: usize,
-    /// Bytes per block in the span that the address points into; `None` if it points into no
-    /// span.
+    /// The block size of the span that the address points into; `None` if it points into no span.
     pub class_bytes: Option<usize>,
     /// The owner of the block.
     pub owner: Owner,
@@ -131,11 +130,12 @@ pub struct Misuse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Owner {
-    /// No owner, or it is not known.
+    /// The block has no owner, or the owner is not known.
     Unknown,
-    /// The cache of a thread, by its number: the block is free.
+    /// The cache of a thread, identified by its number: the block is free.
     Cache(u16),
-    /// A process, by its slot in the heap, and the tag that it gave: the block is live.
+    /// A process, identified by its slot in the heap, and the tag that the process set: the block
+    /// is live.
     Process {
         /// Slot of the process.
         process: u8,

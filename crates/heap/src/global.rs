@@ -1,5 +1,6 @@
-//! The heap as Rust's allocator: for a whole program ([`Global`]), or for one collection (the
-//! feature `allocator-api2`, whose trait stands in for the unstable one).
+//! The heap as Rust's allocator: for a whole program ([`Global`]), or for one collection. For a
+//! collection, the feature `allocator-api2` adds the trait of that crate, because the trait of
+//! the standard library is unstable.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -11,10 +12,10 @@ use crate::heap::Heap;
 
 use crate::sys;
 
-/// Rust's global allocator over a private heap. The first allocation builds the heap with the
-/// defaults of [`Heap::builder`]. If it cannot be built, every allocation fails.
+/// Rust's global allocator that uses a private heap. The first allocation builds the heap with
+/// the defaults of [`Heap::builder`]. If it cannot be built, every allocation fails.
 ///
-/// A wrong pointer is ignored: `dealloc` cannot return an error.
+/// `dealloc` ignores a wrong pointer, because it cannot return an error.
 ///
 /// ```
 /// #[global_allocator]
@@ -38,18 +39,19 @@ const EMPTY: u64 = 0;
 const READY: u64 = 1;
 const FAILED: u64 = 2;
 
-/// Added to the PID of the process that builds, so that the state differs from the others.
+/// Added to the PID of the process that builds the heap, so that the state differs from the other
+/// states.
 const BUILDING: u64 = 1 << 32;
 
 static INSTANCE: Instance =
     Instance { state: AtomicU64::new(EMPTY), heap: UnsafeCell::new(MaybeUninit::uninit()) };
 
-// SAFETY: the heap is written by the one thread that moved the state to building, and read only
-// once the state says ready; a heap is itself shared between threads.
+// SAFETY: only the thread that set the state to building writes the heap, and threads read it
+// only after the state is ready; `Heap` itself is `Sync`.
 unsafe impl Sync for Instance {}
 
 impl Global {
-    /// The heap; `None` if it cannot be built. The first call builds it.
+    /// The process's heap; `None` if it cannot be built. The first call builds it.
     #[inline]
     pub fn heap() -> Option<&'static Heap> {
         if INSTANCE.state.load(Ordering::Acquire) != READY && !build() {
@@ -72,9 +74,10 @@ fn build() -> bool {
         match state {
             READY => return true,
             FAILED => return false,
-            // Another thread of this process builds it.
+            // Another thread of this process is building the heap.
             state if state == mine => sys::yield_now(),
-            // No thread builds it, or only a thread of the parent did when the parent forked.
+            // No thread builds the heap. Or a thread of the parent process built it when the
+            // parent forked; that thread does not exist here.
             state => {
                 let order = (Ordering::Acquire, Ordering::Relaxed);
                 if INSTANCE.state.compare_exchange(state, mine, order.0, order.1).is_ok() {
@@ -90,15 +93,15 @@ fn build_here() -> bool {
     let is_built = heap.is_ok();
     if let Ok(heap) = heap {
         let target = INSTANCE.heap.get();
-        // SAFETY: this thread moved the state to building, so no other thread has access.
+        // SAFETY: this thread set the state to building, so no other thread accesses the heap.
         unsafe { target.write(MaybeUninit::new(heap)) };
     }
     INSTANCE.state.store(if is_built { READY } else { FAILED }, Ordering::Release);
     is_built
 }
 
-// SAFETY: blocks are as large and as aligned as the layout says, belong to one owner, and keep
-// their content when they are resized; nothing here unwinds.
+// SAFETY: blocks have the size and alignment that the layout requires, belong to one owner, and
+// keep their content when they are resized; nothing here unwinds.
 unsafe impl GlobalAlloc for Global {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -125,19 +128,20 @@ unsafe impl GlobalAlloc for Global {
         let (Some(heap), Some(block)) = (Self::heap(), NonNull::new(block)) else {
             return ptr::null_mut();
         };
-        // SAFETY: the caller owns the block and, if a block is returned, uses only that one.
+        // SAFETY: the caller owns the block. If a block is returned, the caller uses only the
+        // returned block.
         let block = unsafe { heap.realloc(block, size, layout.align()) };
         block.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 }
 
 /// Blocks for one collection: `Vec::new_in(&heap)` of the crate `allocator-api2`, and other users
-/// of its trait. Only a private heap provides them. In a shared heap other processes could write to
-/// a safe collection's memory, so every allocation fails. Use [`Heap::alloc`] for blocks of a
-/// shared heap.
+/// of its trait, get blocks of a private heap only. In a shared heap, other processes could write
+/// to the memory of a safe collection, so every allocation through the trait fails. Use
+/// [`Heap::alloc`] for blocks of a shared heap.
 #[cfg(feature = "allocator-api2")]
-// SAFETY: a block is written by its owner alone, and stays in place and valid until it is freed,
-// even if the reference is copied; every copy of a reference to one heap can free blocks that
+// SAFETY: only its owner writes a block, and a block stays in place and valid until it is freed,
+// even if the reference to the heap is copied. Any copy of the reference can free a block that
 // another copy allocated.
 unsafe impl allocator_api2::alloc::Allocator for &Heap {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, allocator_api2::alloc::AllocError> {
@@ -150,8 +154,8 @@ unsafe impl allocator_api2::alloc::Allocator for &Heap {
     }
 
     unsafe fn deallocate(&self, block: NonNull<u8>, _: Layout) {
-        // SAFETY: the caller owns the block and does not use it any more. A wrong pointer cannot be
-        // reported from here; the heap's `on_misuse` gets it.
+        // SAFETY: the caller owns the block and does not use it any more. `deallocate` cannot
+        // return an error for a wrong pointer; the heap's `on_misuse` gets it.
         let _ = unsafe { self.free(block) };
     }
 }

@@ -1,5 +1,6 @@
-//! Addresses for devices, with their kind: physical addresses if this process may know them, those
-//! of the provider of external memory, else virtual addresses for an IOMMU or an emulated device.
+//! Device addresses and their kind. The addresses are physical if the kernel shows them to this
+//! process. External memory has the addresses that its provider reports. Otherwise the addresses
+//! are virtual, for a device behind an IOMMU or an emulated device.
 
 use core::ptr::NonNull;
 
@@ -11,22 +12,21 @@ use crate::region::backing::Backing;
 use crate::request::Request;
 use crate::sys::machine;
 
-/// An address for devices, with its source. The source decides which devices may use it: with an
-/// address of the wrong kind, a device reads and writes foreign memory.
+/// A device address and its kind. The kind decides which devices may use the address. With an
+/// address of the wrong kind, a device reads and writes memory that does not belong to the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Iova {
-    /// A physical address, as the kernel reports it. For memory from the pool of huge pages it is
-    /// valid while the block lives. The kernel may move other pages unless they are locked. (DPDK:
-    /// IOVA as PA.)
+    /// A physical address that the kernel reported. For memory from the pool of huge pages, the
+    /// address is valid while the block lives. The kernel may move other pages unless they are
+    /// locked. (DPDK: IOVA as PA.)
     Physical(u64),
-    /// The address that the provider of the heap's memory reports: see
+    /// The address that the provider of the heap's external memory reports: see
     /// [`Extents::bus_address`](crate::Extents::bus_address).
     Provided(u64),
-    /// The process's own virtual address, because no other is known: the kernel shows physical
-    /// addresses to `CAP_SYS_ADMIN` only, or the page was not touched yet. Valid only for a device
-    /// behind an IOMMU that maps this process's addresses (DPDK: IOVA as VA), and for an emulated
-    /// device.
+    /// The process's own virtual address, because no physical address is known: the process lacks
+    /// `CAP_SYS_ADMIN`, or the page was not touched yet. Valid only for a device behind an IOMMU
+    /// that maps this process's addresses (DPDK: IOVA as VA), and for an emulated device.
     Virtual(u64),
 }
 
@@ -51,8 +51,8 @@ impl Iova {
 const TRIES: usize = 16;
 
 impl Heap {
-    /// The device address of a byte of the heap, with its kind. Three system calls, or one call
-    /// of the caller's own memory provider.
+    /// The device address of a byte in the heap, and the kind of the address. Three system calls,
+    /// or one call to the provider of external memory.
     ///
     /// ```
     /// use haul_heap::{Heap, Iova, Request};
@@ -71,14 +71,14 @@ impl Heap {
             Some(external) if external.has(address) => {
                 external.extents.bus_address(pointer).map(Iova::Provided)
             }
-            // The provider knows its own range only.
+            // The provider knows only the addresses in its own range.
             Some(_) => None,
             None => machine::physical_address(address).map(Iova::Physical),
         };
         known.unwrap_or(Iova::Virtual(address as u64))
     }
 
-    /// How many bytes from `pointer` on, at most `limit`, are contiguous in device addresses too.
+    /// How many bytes from `pointer` on, at most `limit`, also have contiguous device addresses.
     /// Three system calls per 4 KiB, or per 2 MiB of memory from the pool.
     pub fn contiguous(&self, pointer: NonNull<u8>, limit: usize) -> usize {
         let first = self.iova(pointer);
@@ -91,16 +91,16 @@ impl Heap {
             if !follows || !is_alike {
                 break;
             }
-            // All of one backing page is contiguous.
+            // The bytes of one backing page are contiguous.
             let step = self.backing_bytes(next);
             length += step - next.addr().get() % step;
         }
         length.min(limit)
     }
 
-    /// Allocates a block whose device addresses follow each other. Any block of up to 2 MiB from
-    /// the pool qualifies, and so does any block with virtual addresses. Otherwise several blocks
-    /// are tried.
+    /// Allocates a block with contiguous device addresses. Any block of up to 2 MiB from the pool
+    /// of huge pages has them, like any block with virtual addresses. For other memory, the call
+    /// tries several blocks.
     ///
     /// # Errors
     /// Those of [`Heap::alloc`]; [`AllocError::Exhausted`] if none of the blocks tried is
@@ -131,7 +131,7 @@ impl Heap {
         result
     }
 
-    /// Makes a new block's pages present: an absent page has no physical address.
+    /// Writes to each page of a new block, because a page without memory has no physical address.
     fn touch(&self, block: NonNull<u8>, size: usize) {
         let step = machine::page_bytes();
         for offset in (0..size).step_by(step) {
@@ -142,7 +142,7 @@ impl Heap {
         }
     }
 
-    /// Bytes of the contiguous page that backs a byte of the heap.
+    /// Bytes of the memory page that contains a byte of the heap.
     fn backing_bytes(&self, pointer: NonNull<u8>) -> usize {
         let offset =
             pointer.as_ptr().addr().wrapping_sub(self.memory.region.data().as_ptr().addr());

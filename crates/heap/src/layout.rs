@@ -1,6 +1,6 @@
-//! The layout: the sizes of the data range's parts, and one function from the geometry to the
-//! offset of every table of the metadata region. Every process computes the same layout from the
-//! same header.
+//! The layout: the sizes of pages, slices and units in the data range, and one function that
+//! computes the offset of every table in the metadata region from the geometry. Every process
+//! computes the same layout from the same header.
 
 use core::ops::Range;
 
@@ -15,10 +15,11 @@ use crate::protocol::word::{CACHE_ID_MAX, CACHES_MAX, NAMESPACES_MAX, PROCESSES_
 /// huge page of 1 GiB backs 512 pages.
 pub(crate) const PAGE: usize = 2 << 20;
 
-/// Slices of a page.
+/// Slices per page.
 pub(crate) const PAGE_SLICES: usize = PAGE / SLICE;
 
-/// Bytes of a unit, in which a thread's bin counts offsets, so that 32 bits reach [`DATA_MAX`].
+/// Bytes of a unit. A thread's bin stores offsets in units, so that 32 bits suffice for
+/// [`DATA_MAX`].
 pub(crate) const UNIT: usize = 64;
 
 /// The largest data range in bytes: 2^32 units.
@@ -33,37 +34,36 @@ pub(crate) const NODES_MAX: usize = 8;
 /// Arrays of slot words: one for each shift from 6 (64 bytes) to 18 (256 KiB).
 pub(crate) const SHIFTS: usize = 13;
 
-/// The smallest shift: that of a one-unit slot.
+/// The smallest shift: the shift for a slot of one unit.
 pub(crate) const SHIFT_MIN: u32 = UNIT.trailing_zeros();
 
-/// The number of span lengths: 1, 2, 4, 8, 16 and 32 slices. A page for a span is found by the
-/// span's length. A span begins at a multiple of its length.
+/// The number of span lengths: 1, 2, 4, 8, 16 and 32 slices. The search for a page with room for
+/// a span uses a bitmap for this length. A span begins at a multiple of its length.
 pub(crate) const ORDERS: usize = 6;
 
-/// Bitmaps of pages: one for each order, and one of the pages that can be resident though they are
-/// free.
+/// Bitmaps of pages: one for each order, and one for the free pages that may still have memory.
 const PAGE_BITMAPS: usize = ORDERS + 1;
 
 /// Bytes of the header, which is the region's first page.
 pub(crate) const HEADER_BYTES: usize = 4096;
 
-/// Offset in the first page, in bytes, of the table of the processes' PID namespaces. It follows
-/// the header.
+/// Offset, in bytes, of the table of PID namespaces in the first page. It contains the namespaces
+/// in which processes of the heap run. It follows the header.
 pub(crate) const NAMESPACES_AT: usize = HEADER_BYTES / 2;
 
-/// Bytes of the gap behind the header, which each process keeps inaccessible in its own mapping:
-/// see `region`. As long as the longest page that a kernel maps (64 KiB, on aarch64).
+/// Bytes of the gap after the header. Each process keeps the gap inaccessible in its own mapping:
+/// see `region`. The gap is as long as the largest base page of a kernel (64 KiB, on aarch64).
 pub(crate) const GAP_BYTES: usize = 64 << 10;
 
 /// Bytes of a process record.
 pub(crate) const PROCESS_RECORD_BYTES: usize = 64;
 
-/// Offset of the further words in a process record, in bytes.
+/// Offset of the additional words in a process record, in bytes.
 pub(crate) const PROCESS_MORE_AT: usize = 16;
 
-/// Index of the further word that holds the process's descriptor number for the heap's second
-/// file, plus 1; the word is 0 if the process does not have that file open. An attaching process
-/// reads the word from the file before the tables are mapped.
+/// Index of the additional word that contains the process's descriptor number for the heap's
+/// second file, plus 1; the word is 0 if the process does not have that file open. A process that
+/// attaches reads the word from the file before it maps the tables.
 pub(crate) const POOL_FILE: usize = 2;
 
 /// Bytes of a tag's name: its length, then at most 31 bytes of text.
@@ -78,33 +78,35 @@ pub(crate) const NODE_BYTES: usize = 1024;
 /// Alignment of the tables, in bytes: a page of metadata.
 const TABLE_ALIGN: usize = 4096;
 
-/// Bytes of metadata for each bit of [`Layout::reserved`]: the smallest page size.
+/// Bytes of metadata per bit of [`Layout::reserved`]: the smallest page size.
 pub(crate) const RESERVE: usize = TABLE_ALIGN;
 
 /// Offset of the gap in bytes, a multiple of every kernel's page size.
 pub(crate) const GAP_AT: usize = GAP_BYTES;
 
 /// Offset of a table of slot words in its page, in bytes. A free stores the block's slot word,
-/// and a slice word is loaded within a few instructions. If both have the same offset in their
-/// pages, the load waits for the store as if they had the same address ("4K aliasing"). The slice
-/// words of the first 8 MiB lie in the first KiB of a page, the bins of the smallest class in the
-/// second. With slot words that begin at half a page, an allocation of 64 B among the first
-/// blocks of a heap and its free need 6.3 ns instead of 7.5 (Zen 4).
+/// and a slice word is loaded a few instructions later. If both words have the same offset in
+/// their pages, the load waits for the store as if they had the same address ("4K aliasing"). The
+/// slice words for the first 8 MiB are in the first KiB of a page, the bins for the smallest
+/// class in the second KiB. With slot words that begin in the middle of a page, an allocation of
+/// 64 B in a new heap and its free need 6.3 ns instead of 7.5 (Zen 4).
 const SLOTS_COLOUR: usize = TABLE_ALIGN / 2;
 
-/// The shape of a heap, fixed when it is created. The layout depends on it alone.
+/// The shape of a heap, which is fixed when the heap is created. The layout depends on the shape
+/// alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     /// NUMA nodes, 1 to [`NODES_MAX`].
     pub(crate) nodes: u32,
-    /// Pages of each node that can be used.
+    /// Usable pages per node.
     pub(crate) node_pages: u32,
     /// Cache records for one thread each, 1 to [`CACHES_MAX`].
     pub(crate) caches: u32,
 }
 
 impl Geometry {
-    /// Whether every field is within its limits. A geometry read from a header may hold any value.
+    /// Whether every field is within its limits. A geometry that was read from a header may
+    /// contain any value.
     pub(crate) const fn is_valid(&self) -> bool {
         let is_counted =
             self.nodes >= 1 && self.nodes as usize <= NODES_MAX && self.node_pages >= 1;
@@ -116,7 +118,8 @@ impl Geometry {
     }
 
     /// Cache records beyond [`Self::caches`]: one for each process and node. So a process always
-    /// has one for its threads without a record, even if other processes hold all other records.
+    /// gets a record for its threads that have none, even if other processes hold all other
+    /// records.
     pub(crate) const fn spare_caches(&self) -> u32 {
         PROCESSES_MAX * self.nodes
     }
@@ -126,8 +129,8 @@ impl Geometry {
         (self.caches + self.spare_caches()) as usize
     }
 
-    /// Bytes from the start of one node to that of the next, a power of two, so that a shift of an
-    /// offset gives its node.
+    /// Bytes from the start of one node to the start of the next. It is a power of two, so that a
+    /// shift of an offset gives its node.
     pub(crate) const fn node_stride(&self) -> usize {
         (self.node_pages as usize).next_power_of_two() * PAGE
     }
@@ -137,7 +140,7 @@ impl Geometry {
         self.node_stride().trailing_zeros()
     }
 
-    /// Pages from the start of one node to that of the next.
+    /// Pages from the start of one node to the start of the next.
     pub(crate) const fn node_stride_pages(&self) -> usize {
         self.node_stride() / PAGE
     }
@@ -169,40 +172,42 @@ pub(crate) struct Layout {
     pub(crate) nodes: usize,
     /// Page words, `u64` each.
     pub(crate) pages: usize,
-    /// When each page was last seen free or was used, `u32` each: a hint for the upkeep that gives
-    /// pages back.
+    /// The time at which the upkeep first saw each page free, and a generation that changes when
+    /// the page is used, in one `u32` each: a hint for giving idle pages back.
     pub(crate) page_times: usize,
     /// The free slices of each page, `u64` each: see [`crate::protocol::runs`].
     pub(crate) page_runs: usize,
-    /// Bitmaps of the pages with a free run of each order, and of the pages with idle memory:
-    /// [`ORDERS`] + 1 bitmaps of [`bitmap_words`] words.
+    /// [`ORDERS`] + 1 bitmaps of [`bitmap_words`] words: for each order, the pages with a free
+    /// run of this order; then the pages with idle memory.
     pub(crate) orders: usize,
-    /// The free slices of groups of pages, `u64` each: [`group_words`] for each node.
+    /// The free slices of each group of pages, `u64` each: [`group_words`] for each node.
     pub(crate) group_runs: usize,
-    /// Bitmaps of span heads with free slots, one for each class.
+    /// Bitmaps of the spans with free slots, one for each class. A span's bit is the bit of its
+    /// first slice.
     pub(crate) partial: usize,
     /// Slice words, `u64` each.
     pub(crate) slices: usize,
-    /// Hints: the number of free slots per span, `u32` each. The count of a span of `2^order`
-    /// slices is in the array of that order, at index head >> order. There is one array per
-    /// order, so that the few long spans do not spread their counts over as much memory as the
-    /// short ones.
+    /// Hints: the number of free slots per span, `u32` each. The count for a span of `2^order`
+    /// slices is in the array for that order, at index head >> order. There is one array per
+    /// order, so that the counts of the few long spans need less memory than those of the short
+    /// spans.
     pub(crate) span_free: [usize; ORDERS],
     /// Cache records: [`Geometry::cache_records`] of [`CACHE_RECORD_BYTES`] each; record `i` is
     /// cache `i + 1`.
     pub(crate) caches: usize,
-    /// Slot words, `u16` each: the array of shift `6 + i` at index `i`.
+    /// Slot words, `u16` each. Index `i` is the array for shift `6 + i`.
     pub(crate) slots: [usize; SHIFTS],
-    /// A bit for each [`RESERVE`] bytes of the tables before this one: whether they have memory.
-    /// Kept only for a heap in a file.
+    /// One bit per [`RESERVE`] bytes of the tables before this table: whether these bytes have
+    /// memory. Used only if memory for the metadata must be requested before a write.
     pub(crate) reserved: usize,
     /// Bytes of the whole region.
     pub(crate) bytes: usize,
 }
 
 impl Layout {
-    /// The parts that every heap touches: everything before the tables that grow with the heap, the
-    /// bitmaps of pages, and the bits that name the other parts that can be touched.
+    /// The parts of the metadata that every heap touches: the tables that do not grow with the
+    /// heap, the bitmaps of pages, and [`Self::reserved`], whose bits say which other parts may
+    /// be touched.
     pub(crate) const fn first_parts(&self) -> [Range<usize>; 4] {
         [
             0..HEADER_BYTES,
@@ -212,7 +217,7 @@ impl Layout {
         ]
     }
 
-    /// The layout of a heap of this shape.
+    /// The layout of a heap with this shape.
     pub(crate) const fn of(geometry: &Geometry) -> Self {
         let (pages, slices) = (geometry.pages(), geometry.slices());
         let processes = GAP_AT + GAP_BYTES;
@@ -352,7 +357,8 @@ mod tests {
         }
     }
 
-    /// The metadata uses at most a quarter of the data range, and all of it is sparse.
+    /// The metadata's addresses are at most a quarter of the data range, and only touched parts
+    /// have memory.
     #[test]
     fn metadata_is_a_fraction_of_the_data() {
         let geometry = SHAPES[1];

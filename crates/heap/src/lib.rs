@@ -1,4 +1,4 @@
-//! A huge-page heap: flat, shared between processes, and safe to die in.
+//! A heap of huge pages. Processes can share it, and a process may be killed at any instruction.
 //!
 //! ```
 //! use haul_heap::{Heap, Request};
@@ -11,71 +11,76 @@
 //!
 //! # The one principle
 //!
-//! **Every resource has one state word, in metadata that all sharers see, that names its owner;
-//! every transition is one compare-and-swap, or a store by the only owner.** Everything else
-//! (counts, bitmaps, the arrays of a thread's cache, cursors) is a hint that can be computed again
-//! from the state words. No operation takes a lock or needs a log. Recovery from a death at any
-//! instruction is a scan that gives back the dead process's resources.
+//! **Every resource has one state word, which names its owner and is in metadata that all sharers
+//! see. Every transition is one compare-and-swap, or a store by the only owner.** Everything else
+//! (counts, bitmaps, the arrays of a thread's cache, cursors) is a hint that can be computed
+//! again from the state words. No operation takes a lock or needs a log. Recovery from a death at
+//! any instruction is a scan that gives back the dead process's resources.
 //!
 //! # A first allocation in nine steps
 //!
 //! `heap.alloc(Request::new(4096).aligned(4096))`, in a thread that never called the heap before:
 //!
-//! 1. `heap` finds the class: the smallest of 44 that holds the size and is divisible by the
-//!    alignment. Here 4096, whose blocks pack 16 to a slice of 64 KiB without a gap.
+//! 1. `heap` finds the class: the smallest of 44 block sizes that is not below the requested size
+//!    and is divisible by the alignment. Here the class is 4096, with 16 blocks and no gap in a
+//!    slice of 64 KiB.
 //! 2. It looks up the thread's cache in its directory. There is none, so the call continues on the
 //!    slow path: `local` gives the thread a number, and `cache` claims a cache record for it with
-//!    one swap of its word.
-//! 3. The bin of the class is empty, so `cache` searches for slots: in the span of the previous
-//!    ones, else in a span with free slots, found by a bitmap. It finds none and builds a span.
-//! 4. `memory` finds the lowest page of 2 MiB with a free slice. No page was used before, so it
-//!    moves the frontier by one page.
-//! 5. `slice` claims the slice: its word goes from free to claimed by this cache.
-//! 6. `region` gets memory for the page, while the page's word goes from "mapping" to "ready".
-//!    For plain and transparent huge pages of a private heap, the first touch gets the memory.
-//! 7. The slice's word goes to run, then to span of the class. From now on its slots can be
-//!    claimed.
-//! 8. `slot` claims sixteen slots for the cache, each by one swap of 16 bits, and they go into
-//!    the bin. The span's word is read again; if it changed, the slots are given back.
-//! 9. `heap` pops one from the bin, sees that its word says "cached by me", stores "live,
-//!    process, tag", and returns its address.
+//!    one compare-and-swap of its word.
+//! 3. The bin of the class is empty, so `cache` searches for slots: first in the span of the
+//!    previous slots, then with a bitmap in other spans that have free slots. It finds none and
+//!    builds a span.
+//! 4. `memory` finds the lowest page of 2 MiB with a free slice. No page was used before, so
+//!    `memory` adds one page to the used pages.
+//! 5. `slice` claims the slice: the slice word changes from "free" to "claimed by this cache".
+//! 6. `region` gets memory for the page, and the page word changes from "mapping" to "ready". In
+//!    a private heap of plain or transparent huge pages, the kernel provides the memory at the
+//!    first access.
+//! 7. The slice word changes to "run", then to "span of the class". From now on, caches can claim
+//!    its slots.
+//! 8. `slot` claims sixteen slots for the cache, each with one compare-and-swap of 16 bits, and
+//!    `cache` puts them into the bin. Then `cache` reads the span's word again; if the word has
+//!    changed, it gives the slots back.
+//! 9. `heap` removes a slot from the bin, checks that the slot word says "cached by me", stores
+//!    "live, process, tag", and returns the slot's address.
 //!
-//! The next fifteen calls are step 1, a lookup in the directory, and step 9. A free is step 9 in
-//! reverse. A process that is killed between two steps leaves words that name its cache or itself.
-//! `reap` finds them by a scan and gives back what they name.
+//! Each of the next fifteen calls performs step 1, a lookup in the directory, and step 9. A free
+//! is step 9 in reverse. A process that is killed between two steps leaves words that name its
+//! cache or itself. `reap` scans for these words and gives back the resources that they describe.
 //!
 //! # What a shared heap is safe from
 //!
-//! Every process that shares the heap can write to the metadata, so a faulty one can too. A process
-//! checks each index and length that it reads there against the heap's shape. The shape is checked
-//! on attach and kept in the process's own memory. So a corrupted word can lose blocks or hand out
-//! one block twice, but causes no access outside the heap; [`Heap::validate`] reports it.
+//! Every process that shares the heap can write to the metadata, even a faulty process. So a
+//! process checks each index and length that it reads there against the heap's shape. The shape
+//! is checked on attach and kept in the process's own memory. So a corrupted word can lose blocks
+//! or hand out one block twice, but causes no access outside the heap; [`Heap::validate`] reports
+//! it.
 //!
 //! # Modules, lowest first
 //!
 //! - `sync`: the atomics;
-//! - `protocol`: the owner of each resource, and the transitions between owners;
+//! - `protocol`: the state words, which name owners, and the transitions between owners;
 //! - `layout`: pages, nodes, and the offset of every table;
 //! - `fault`: errors of a request or a pointer;
 //! - `bin`: the blocks of one class that a thread holds;
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
-//! - [`guard`]: SIGBUS, caught for memory of files that other processes can truncate;
-//! - `searches`: how often all slots of a class are searched;
-//! - `crowd`: how many threads build spans at once;
+//! - [`guard`]: a SIGBUS handler for mapped files that other processes can truncate;
+//! - `searches`: limits how often all slots of a class are searched;
+//! - `crowd`: limits how many threads build spans at once;
 //! - `error`: why a heap could not be built or attached to;
 //! - `region`: the mappings of data and metadata;
-//! - `memory`: which slices are free, and how they are found;
+//! - `memory`: the search for free slices;
 //! - `member`: processes of a heap;
 //! - `local`: the number of a thread, and its caches;
-//! - `cache`: a thread's bins, filled from spans and emptied into them;
+//! - `cache`: moves slots between a thread's bins and the spans;
 //! - `request`: the parameters of a request;
 //! - `heap`: alloc, free, realloc, and the builder;
 //! - `inspect`: statistics, maps and checks of a heap;
-//! - `reap`: resources of dead processes, given back;
+//! - `reap`: gives back the resources of dead processes;
 //! - `maintain`: work outside requests;
 //! - `iova`: addresses for devices;
-//! - `global`: the heap behind Rust's own allocations.
+//! - `global`: the heap as Rust's allocator.
 #![no_std]
 
 extern crate std;
@@ -124,9 +129,11 @@ pub use region::{
 };
 pub use request::{Node, Offset, Request, Tag};
 
-/// Uses that must not compile without `unsafe`. Each fails for that reason alone.
+/// Uses that must not compile without `unsafe`. Each example fails only because `unsafe` is
+/// missing.
 ///
-/// The size of a block. In debug mode the call reads memory that another thread may be writing:
+/// Asking for the size of a block. In debug mode the call reads memory that another thread may be
+/// writing:
 ///
 /// ```compile_fail,E0133
 /// fn ask(heap: &haul_heap::Heap, block: core::ptr::NonNull<u8>) -> bool {
@@ -134,7 +141,7 @@ pub use request::{Node, Offset, Request, Tag};
 /// }
 /// ```
 ///
-/// Memory without a promise of the caller:
+/// Building a heap in the caller's memory. The caller must promise that the memory is valid:
 ///
 /// ```compile_fail,E0133
 /// fn build(external: haul_heap::External) -> bool {
@@ -156,7 +163,7 @@ pub use request::{Node, Offset, Request, Tag};
 #[cfg(doctest)]
 struct Refused;
 
-/// The example of the crate's README, which must stay true.
+/// Tests the example in the crate's README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,14 +1,15 @@
 //! Processes of a heap: how a process joins, how its death is detected, and which process inherits
 //! its blocks.
 //!
-//! A record's word names its process by PID, and the record holds the start time of the process,
-//! which distinguishes it from a later process with the same PID. A process that leaves without
-//! dying keeps its record, because other processes may use its blocks; the record is freed when the
-//! process dies.
+//! A record's word names its process by PID. The record also contains the start time of the
+//! process, which distinguishes the process from a later process with the same PID. A live
+//! process that drops the heap keeps its record, because other processes may use its blocks. Its
+//! record is freed when the process dies.
 //!
 //! A PID is valid in one PID namespace only, so the word also names the namespace. A process in
-//! another namespace counts as alive, because its death can be seen only from its own namespace.
-//! So does a process whose namespace is unknown because `/proc` is missing.
+//! another namespace counts as alive, because only a process in its own namespace can detect its
+//! death. A process with an unknown namespace also counts as alive; its namespace is unknown if
+//! `/proc` is missing.
 
 use crate::layout::POOL_FILE;
 use crate::protocol::record;
@@ -18,26 +19,26 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys::process::{self, Identity, Life};
 use crate::tables::{ProcessRecord, Tables};
 
-/// Index of the further word of a record that holds the heir's PID; the word is 0 if there is no
-/// heir.
+/// Index of the additional word that contains the heir's PID; the word is 0 if there is no heir.
 const HEIR: usize = 0;
 
-/// Index of the further word of a record that marks that a thread of the process is reaping; the
-/// word is 0 if none is.
+/// Index of the additional word that marks that a thread of the process is reaping; the word is 0
+/// if no thread is.
 const REAPING: usize = 1;
 
-/// The slot of a process that finds all other slots taken and reaps dead processes to free one.
-/// The process leaves that slot again at once, so one such slot is enough.
+/// The visitor's slot. If all other slots are in use, a process uses this slot while it reaps
+/// dead processes to free another slot. The process leaves the visitor's slot again at once, so
+/// one such slot is enough.
 pub(crate) const VISITOR: u8 = PROCESSES_MAX as u8 - 1;
 
-/// A process and its PID namespace, for its record.
+/// The identity and the PID namespace that a process stores in its record.
 struct Member {
     identity: Identity,
     namespace: u8,
 }
 
 impl Member {
-    /// This process, after entering its namespace in the table.
+    /// This process. Enters its namespace in the table of namespaces.
     fn own(tables: &Tables) -> Self {
         let namespace = process::own_namespace()
             .map_or(0, |namespace| record::find_namespace(tables.namespaces(), namespace));
@@ -45,8 +46,8 @@ impl Member {
     }
 }
 
-/// Returns this process's slot: the one that it holds, else a free one, which it takes. `None` if
-/// all are taken.
+/// Returns the slot that this process holds. If it holds none, takes a free slot. `None` if all
+/// slots are in use.
 pub(crate) fn join(tables: &Tables) -> Option<u8> {
     let own = Member::own(tables);
     let records = &tables.processes()[..usize::from(VISITOR)];
@@ -61,9 +62,9 @@ pub(crate) fn join(tables: &Tables) -> Option<u8> {
     records.iter().position(|record| take(record, &own)).map(|slot| slot as u8)
 }
 
-/// Takes the visitor's slot, even from a visitor that died in it: if all other slots are taken
-/// too, there may be no process that can reap that visitor. `None` if a live process holds the
-/// slot or reaps its visitor.
+/// Takes the visitor's slot, even from a visitor that died while it held the slot. (If all other
+/// slots are in use too, perhaps no other process can reap that visitor.) `None` if a live
+/// process holds the slot or reaps its visitor.
 pub(crate) fn visit(tables: &Tables) -> Option<u8> {
     let own = Member::own(tables);
     let record = &tables.processes()[usize::from(VISITOR)];
@@ -79,18 +80,18 @@ pub(crate) fn visit(tables: &Tables) -> Option<u8> {
     (is_abandoned && take_over(record, word, &own)).then_some(VISITOR)
 }
 
-/// The mark that a thread of the process in `slot` is reaping.
+/// The word that marks that a thread of the process in `slot` is reaping.
 pub(crate) fn reaping_mark(tables: &Tables, slot: u8) -> &AtomicU64 {
     &tables.processes()[usize::from(slot)].more[REAPING]
 }
 
-/// Leaves the visitor's slot, which owns nothing.
+/// Leaves the visitor's slot. A visitor owns no resources in the heap.
 pub(crate) fn leave(tables: &Tables) {
     record::free(&tables.processes()[usize::from(VISITOR)].state);
 }
 
-/// Makes this process the one in `slot`: for a private heap in a child of fork, which has a copy of
-/// the record and shares it with no process.
+/// Enters this process in `slot` instead of its parent. For a private heap in a child of fork,
+/// which has its own copy of the record.
 pub(crate) fn replace(tables: &Tables, slot: u8) {
     let own = Member::own(tables);
     let record = &tables.processes()[usize::from(slot)];
@@ -107,13 +108,13 @@ pub(crate) fn namespace(tables: &Tables, slot: u8) -> u8 {
     }
 }
 
-/// Whether the process of a record still runs, as far as a process in `namespace` can see. `word`
-/// is the record's word as it was read, and names that process. A few system calls.
+/// Whether a record's process still runs, as far as a process in `namespace` can detect. `word`
+/// is the record's word, which names the process. A few system calls.
 pub(crate) fn life(record: &ProcessRecord, word: ProcessWord, namespace: u8) -> Life {
     let is_here = |other| namespace != 0 && other == namespace;
     match word.decode() {
         Process::Free => Life::Dead,
-        // It has not recorded its start time yet.
+        // The process has not recorded its start time yet.
         Process::Joining { pid, namespace } if is_here(namespace) => {
             process::life_of(Identity { number: pid, start: 0 })
         }
@@ -122,20 +123,20 @@ pub(crate) fn life(record: &ProcessRecord, word: ProcessWord, namespace: u8) -> 
             process::life_of(Identity { number: pid, start })
         }
         Process::Joining { .. } | Process::Active { .. } => Life::Alive,
-        // The process that began to reap it found it dead.
+        // The process that began to reap this record found its process dead.
         Process::Reaping { .. } => Life::Dead,
     }
 }
 
-/// Sets the PID of the heir, which inherits the blocks of the process in `slot` when that process
-/// dies; 0 for no heir.
+/// Sets the PID of the heir for the process in `slot`; 0 for no heir. The heir inherits the
+/// blocks of that process when it dies.
 pub(crate) fn set_heir(tables: &Tables, slot: u8, pid: u32) {
     tables.processes()[usize::from(slot)].more[HEIR].store(pid.into(), Release);
 }
 
-/// Records the descriptor under which the process in `slot` has the heap's second file open, so
-/// that other processes can find the file. Keeps an earlier entry if `is_shown` says that it is
-/// valid.
+/// Records the number of the descriptor with which the process in `slot` has the heap's second
+/// file open, so that other processes can open the file. Keeps an earlier entry if `is_shown`
+/// says that it is valid.
 pub(crate) fn show_pool_file(
     tables: &Tables,
     slot: u8,
@@ -144,10 +145,10 @@ pub(crate) fn show_pool_file(
 ) {
     let word = &tables.processes()[usize::from(slot)].more[POOL_FILE];
     let (shown, own) = (word.load(Acquire), u64::from(number) + 1);
-    // A program that called exec leaves a descriptor that is no longer valid.
+    // The recorded descriptor may be invalid, for example if the process called exec.
     let is_right = |shown: u64| u32::try_from(shown - 1).is_ok_and(&is_shown);
     if shown != own && (shown == 0 || !is_right(shown)) {
-        // Only another attachment of this process can be faster.
+        // Only another attachment of this process can change the word meanwhile.
         let _ = word.compare_exchange(shown, own, AcqRel, Relaxed);
     }
 }
@@ -155,12 +156,12 @@ pub(crate) fn show_pool_file(
 /// Removes descriptor `number` of the second file from the record of the process in `slot`.
 pub(crate) fn hide_pool_file(tables: &Tables, slot: u8, number: u32) {
     let word = &tables.processes()[usize::from(slot)].more[POOL_FILE];
-    // The entry of another attachment stays.
+    // If another attachment has recorded its descriptor, that entry stays.
     let _ = word.compare_exchange(u64::from(number) + 1, 0, AcqRel, Relaxed);
 }
 
-/// The slot of the heir that the process in `slot` named, if the heir has joined and lives. Both
-/// are in `namespace`, because only a process of that namespace reaps another.
+/// The slot of the heir that the process in `slot` named, if the heir has joined and lives. The
+/// heir must be in `namespace`, which is the namespace of the dead process and of its reaper.
 pub(crate) fn heir(tables: &Tables, slot: u8, namespace: u8) -> Option<u8> {
     let records = tables.processes();
     let heir = u32::try_from(records[usize::from(slot)].more[HEIR].load(Acquire)).ok()?;
@@ -177,7 +178,7 @@ fn take(record: &ProcessRecord, own: &Member) -> bool {
     old.decode() == Process::Free && take_over(record, old, own)
 }
 
-/// Takes a record whose word is `old` and that has no live owner.
+/// Takes a record without a live owner if its word is still `old`.
 fn take_over(record: &ProcessRecord, old: ProcessWord, own: &Member) -> bool {
     record::join(&record.state, old, (own.identity.number, own.namespace), || {
         record.start.store(own.identity.start, Relaxed);
@@ -195,7 +196,7 @@ mod tests {
     use std::prelude::v1::*;
     use std::vec;
 
-    /// Tables of a small heap, in ordinary memory that is never freed.
+    /// The tables for a small heap, in ordinary memory that is never freed.
     fn tables() -> Tables {
         let geometry = Geometry { nodes: 1, node_pages: 1, caches: 1 };
         let words = Layout::of(&geometry).bytes / 8 + 512;
@@ -204,7 +205,7 @@ mod tests {
         let pad = start.align_offset(4096);
         // SAFETY: the allocation is a page longer than needed.
         let start = unsafe { start.add(pad) };
-        // SAFETY: zeroed memory of the layout's size, aligned, and never freed.
+        // SAFETY: the memory is zeroed, aligned, as long as the layout requires, and never freed.
         unsafe { Tables::new(start, geometry) }
     }
 
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!((namespace, life(record, word, namespace)), (1, Life::Alive));
         record.start.fetch_add(1, Relaxed);
         assert_eq!(life(record, word, namespace), Life::Dead);
-        // From another namespace, or from an unknown one, its death cannot be seen.
+        // A process in another or an unknown namespace cannot detect its death.
         assert_eq!([0, 2].map(|namespace| life(record, word, namespace)), [Life::Alive; 2]);
         assert_eq!(join(&tables), Some(1));
     }
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(join(&tables), Some(0));
         tables.namespaces()[1].store(1, Relaxed);
         assert_eq!((join(&tables), namespace(&tables, 1)), (Some(1), 2));
-        // If all entries are taken, this process's namespace is not known.
+        // If all entries of the table are in use, this process's namespace is unknown.
         tables.namespaces().iter().skip(1).for_each(|namespace| namespace.store(1, Relaxed));
         assert_eq!((join(&tables), namespace(&tables, 2)), (Some(2), 0));
     }

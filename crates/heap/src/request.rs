@@ -1,11 +1,11 @@
-//! Requests for blocks with their parameters (size, alignment, node, tag), and the form in which a
-//! caller stores a pointer: an offset.
+//! A request for a block with its parameters (size, alignment, node, tag), and an offset, which
+//! is the form in which a caller stores a pointer.
 
 use core::alloc::Layout;
 
 use crate::layout::UNIT;
 
-/// A request for a block: its size and alignment, the node of its memory, and its tag.
+/// A request for a block: its size, its alignment, its NUMA node, and its tag.
 ///
 /// ```
 /// use haul_heap::{Heap, Node, Request};
@@ -45,7 +45,7 @@ impl Request {
         self
     }
 
-    /// Sets the node of the block's memory.
+    /// Sets the NUMA node for the block's memory.
     #[inline(always)]
     pub const fn on_node(mut self, node: Node) -> Self {
         self.node = node;
@@ -67,16 +67,16 @@ impl From<Layout> for Request {
     }
 }
 
-/// A NUMA node of a heap, as the caller names it.
+/// The NUMA node that a caller requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Node(pub(crate) u8);
 
 impl Node {
-    /// The node that the thread ran on when it first used the heap, or another node if that one is
-    /// full.
+    /// The node on which the thread ran when it first used the heap, or another node if this node
+    /// is full.
     pub const ANY: Self = Self(0);
 
-    /// The heap's node `number`, counted from 0. An allocation there fails with
+    /// The heap's node `number`, counted from 0. A request for this node fails with
     /// [`AllocError::NoNode`](crate::AllocError::NoNode) if the heap has no such node.
     pub const fn new(number: u8) -> Self {
         Self(number.saturating_add(1))
@@ -89,7 +89,7 @@ impl Node {
 }
 
 /// The purpose of a block; statistics count blocks per tag. [`Heap::tag`](crate::Heap::tag)
-/// returns the tag of a name.
+/// returns the tag with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Tag(pub(crate) u8);
 
@@ -97,24 +97,24 @@ impl Tag {
     /// No tag.
     pub const NONE: Self = Self(0);
 
-    /// The tag with this number, as [`Tag::number`] returned it in any process of the heap.
+    /// The tag with this number, which [`Tag::number`] returned in any process of the heap.
     pub const fn new(number: u8) -> Self {
         Self(number)
     }
 
-    /// The tag's number, 0 for no tag.
+    /// The tag's number; 0 for no tag.
     pub const fn number(self) -> u8 {
         self.0
     }
 }
 
-/// A location in a heap that means the same in every process that shares it: bytes from the start
-/// of the data.
+/// A location in a heap, in bytes from the start of the data. It names the same byte in every
+/// process that shares the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Offset(u64);
 
 impl Offset {
-    /// The offset of this many bytes, as [`Offset::bytes`] returned it, perhaps in another
+    /// The offset of `bytes`, a number that [`Offset::bytes`] returned, possibly in another
     /// process.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)

@@ -1,17 +1,20 @@
-//! Limits how often all slots of a class are searched when no count says that one is free. A search
-//! takes milliseconds in a large heap, and in a full heap each request would start one.
+//! Limits how often all slots of a class are searched. Such a search is made if no count says
+//! that a slot is free. It takes milliseconds in a large heap, and in a full heap each request
+//! would make one.
 
 use crate::protocol::class::CLASSES;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::sys;
 
-/// Failed searches use at most one part in this many of the time: a twentieth.
+/// Failed searches use at most one part in this many of the elapsed time: a twentieth.
 const SHARE: u64 = 20;
 
-/// The most nanoseconds that one search counts for: the scheduler interrupted a longer one.
+/// The most nanoseconds that count for one search. If a search takes longer, the scheduler has
+/// interrupted it.
 const LONGEST_NS: u64 = 100_000_000;
 
-/// When this process may search again, by class, in nanoseconds of [`sys::now_ns`].
+/// For each class, the time at which this process may search again, in nanoseconds of
+/// [`sys::now_ns`].
 pub(crate) struct Searches([AtomicU64; CLASSES]);
 
 impl Searches {
@@ -19,8 +22,8 @@ impl Searches {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Calls `search`, unless the last failed search of the class was too short a time ago. Returns
-    /// whether it found something.
+    /// Calls `search`, unless the last search of the class failed too short a time ago. Returns
+    /// whether `search` was called and found a slot.
     pub(crate) fn run(&self, class: usize, search: impl FnOnce() -> bool) -> bool {
         let (next, start) = (&self.0[class], sys::now_ns());
         if start < next.load(Relaxed) {
@@ -32,7 +35,7 @@ impl Searches {
         is_found
     }
 
-    /// Allows a search of every class again at once.
+    /// Allows the next search of every class at once.
     #[cfg(test)]
     pub(crate) fn forget(&self) {
         self.0.iter().for_each(|next| next.store(0, Relaxed));

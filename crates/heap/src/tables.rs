@@ -1,4 +1,5 @@
-//! The metadata region as typed tables: records and arrays of atomic words, found by the layout.
+//! The metadata region as typed tables: records and arrays of atomic words, at the offsets in the
+//! layout.
 
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -20,33 +21,35 @@ use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
 pub(crate) struct ProcessRecord {
     /// A [`crate::protocol::word::ProcessWord`].
     pub(crate) state: AtomicU64,
-    /// When the process started, as field 22 of `/proc/PID/stat`; 0 if it is not known yet.
+    /// The process's start time, as in field 22 of `/proc/PID/stat`; 0 if it is not known yet.
     pub(crate) start: AtomicU64,
-    /// Words of the module that manages the record.
+    /// Additional words for the module that manages the record.
     pub(crate) more: [AtomicU64; 6],
 }
 
-/// A thread's cache. Everything but `state` is a hint: the slot words say which slots it holds.
+/// A thread's cache. All fields except `state` are hints: the slot words say which slots the
+/// cache holds.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct CacheRecord {
     /// A [`crate::protocol::word::CacheWord`].
     pub(crate) state: AtomicU64,
-    /// Words of the module that manages the record.
+    /// Additional words for the module that manages the record.
     pub(crate) more: [AtomicU64; 7],
-    /// By class: the head of the span that slots are taken from, plus 1; 0 if there is none. It is
-    /// set before the first slot of the span is claimed, so that a reaper finds the span.
+    /// For each class: the head of the current span, from which the cache claims slots, plus 1; 0
+    /// if there is none. It is set before the cache claims the first slot of the span, so that a
+    /// reaper finds the span.
     pub(crate) current: [AtomicU32; 64],
-    /// By class: the slot of that span at which the next search begins.
+    /// For each class: the slot of the current span at which the next search begins.
     pub(crate) cursor: [AtomicU32; 64],
     /// The first slice that is claimed for later spans, plus 1; 0 if there is none. All slices
-    /// from it to the end of its page are claimed.
+    /// from this slice to the end of its page are claimed.
     pub(crate) ahead: AtomicU32,
     /// The first slice of the large block that was freed last, plus 1, and its number of slices; 0
     /// if there is none.
     pub(crate) last_freed: [AtomicU32; 2],
     padding: [AtomicU32; 109],
-    /// Bins, by class.
+    /// The bin for each class.
     pub(crate) bins: [Bin; CLASSES],
 }
 
@@ -54,20 +57,23 @@ pub(crate) struct CacheRecord {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct NodeHints {
-    /// Pages of the node, from its first on, that were ever handed out. Later pages are untouched.
+    /// How many pages of the node were ever used. These are the node's first pages; later pages
+    /// are untouched.
     pub(crate) frontier: AtomicU32,
-    /// Words of the upkeep, which gives pages back and grows the heap ahead of requests.
+    /// Additional words for the upkeep, which gives idle pages back and makes pages ready ahead
+    /// of requests.
     pub(crate) more: [AtomicU32; 63],
-    /// By class: spans that are kept although all their slots are free.
+    /// For each class: the number of spans that are kept although all their slots are free.
     pub(crate) empty_spans: [AtomicU32; 64],
-    /// A bit for each shift, from the smallest on: whether a class with this shift has had spans.
+    /// One bit per shift; the lowest bit is the smallest shift. The bit says whether a class with
+    /// this shift ever had spans.
     pub(crate) shifts: AtomicU32,
     padding: [AtomicU32; 15],
     /// The upper half counts the slices that are not free, the lower half the pieces of free
     /// slices that can be resident. The word has a separate cache line.
     pub(crate) account: AtomicU64,
-    /// Slices of freed blocks for which no later request has given idle memory back. An estimate,
-    /// because threads overwrite each other's counts.
+    /// How many slices of freed blocks there are for which no later request has given idle memory
+    /// back. This is an estimate, because threads may overwrite each other's counts.
     pub(crate) freed: AtomicU64,
     more_padding: [AtomicU64; 54],
 }
@@ -81,7 +87,7 @@ const _: () = {
     assert!(core::mem::offset_of!(NodeHints, account).is_multiple_of(64));
 };
 
-/// The tables of one heap's metadata, where this process has it mapped.
+/// The tables of one heap's metadata, in this process's mapping.
 #[derive(Debug)]
 pub(crate) struct Tables {
     base: NonNull<u8>,
@@ -96,7 +102,7 @@ pub(crate) struct Tables {
     group_words: usize,
 }
 
-// SAFETY: everything reached through it is atomic, and the mapping belongs to no thread.
+// SAFETY: all words in the tables are atomic, and the mapping belongs to no thread.
 unsafe impl Send for Tables {}
 // SAFETY: as above: every access to the tables is atomic.
 unsafe impl Sync for Tables {}
@@ -105,9 +111,9 @@ impl Tables {
     /// The tables at `base`.
     ///
     /// # Safety
-    /// `geometry` is valid, `base` is aligned to 4,096, and [`Layout::bytes`] bytes from it on are
-    /// mapped for reading and writing for as long as the value lives, are accessed by atomics only
-    /// (except the names of tags), and were zero when the heap was made.
+    /// `geometry` is valid, `base` is aligned to 4,096, and [`Layout::bytes`] bytes from `base`
+    /// on are mapped for reading and writing as long as the value lives, are accessed only by
+    /// atomics, and were zero when the heap was created.
     pub(crate) unsafe fn new(base: NonNull<u8>, geometry: Geometry) -> Self {
         debug_assert!(geometry.is_valid(), "{geometry:?}");
         debug_assert!(base.addr().get().is_multiple_of(4096));
@@ -144,19 +150,20 @@ impl Tables {
         unsafe { self.table(self.layout.processes, PROCESSES_MAX as usize) }
     }
 
-    /// The PID namespaces of processes, by the index in their words. The first one is not used.
+    /// The PID namespaces of processes. A process record's word contains the index of its
+    /// namespace; index 0 is not used.
     pub(crate) fn namespaces(&self) -> &[AtomicU64] {
-        // SAFETY: the first page has room for this many words behind the header's.
+        // SAFETY: the first page has room for this many words after the header's words.
         unsafe { self.table(NAMESPACES_AT, NAMESPACES_MAX) }
     }
 
-    /// Names of tags, by tag: four words of eight bytes each. The first byte is the length.
+    /// The name of each tag: four words of eight bytes. The first byte is the length.
     pub(crate) fn tags(&self) -> &[[AtomicU64; TAG_BYTES / 8]] {
         // SAFETY: the layout has room for this many names there, and zeroes are a name.
         unsafe { self.table(self.layout.tags, TAGS_MAX as usize) }
     }
 
-    /// Hints, by node.
+    /// The hints for each node.
     pub(crate) fn nodes(&self) -> &[NodeHints] {
         // SAFETY: the layout has room for one per node there, and zeroes are hints.
         unsafe { self.table(self.layout.nodes, self.geometry.nodes as usize) }
@@ -168,7 +175,8 @@ impl Tables {
         unsafe { self.table(self.layout.pages, self.pages) }
     }
 
-    /// When a page was last seen free or was used, by page.
+    /// For each page, the time at which the upkeep first saw it free, and a generation that
+    /// changes when the page is used.
     pub(crate) fn page_times(&self) -> &[AtomicU32] {
         // SAFETY: the layout has room for one per page there.
         unsafe { self.table(self.layout.page_times, self.pages) }
@@ -186,7 +194,7 @@ impl Tables {
     /// The bitmap of pages with free slices that can be resident, with all its levels.
     pub(crate) fn idle(&self) -> Bitmap<'_> {
         let words = self.page_words;
-        // SAFETY: the layout has room for one more bitmap behind those of the orders.
+        // SAFETY: the layout has room for one more bitmap after the bitmaps of the orders.
         let words = unsafe { self.table(self.layout.orders + ORDERS * words * 8, words) };
         Bitmap::new(words, self.pages)
     }
@@ -200,13 +208,14 @@ impl Tables {
         Runs::new(&self.page_runs()[node * pages..][..pages], groups, first, PAGE_SLICES)
     }
 
-    /// The free slices of each page, by page.
+    /// For each page, a word with its free slices.
     pub(crate) fn page_runs(&self) -> &[AtomicU64] {
         // SAFETY: the layout has room for one per page there.
         unsafe { self.table(self.layout.page_runs, self.pages) }
     }
 
-    /// The bitmap of heads of spans of `class` with free slots, with all its levels.
+    /// The bitmap of the spans of `class` with free slots, with all its levels. A span's bit is
+    /// the bit of its first slice.
     pub(crate) fn partial(&self, class: usize) -> Bitmap<'_> {
         assert!(class < CLASSES, "class {class}");
         let words = self.slice_words;
@@ -215,8 +224,8 @@ impl Tables {
         Bitmap::new(words, self.slices)
     }
 
-    /// The words of the bitmap of `class`, and the index of the first word of its upper levels,
-    /// which every search for a span reads.
+    /// The words of the bitmap of `class`, and the index of the first word in its upper levels.
+    /// Every search for a span reads the upper levels.
     pub(crate) fn partial_words(&self, class: usize) -> (&[AtomicU64], usize) {
         assert!(class < CLASSES, "class {class}");
         let words = self.slice_words;
@@ -231,14 +240,15 @@ impl Tables {
         unsafe { self.table(self.layout.slices, self.slices) }
     }
 
-    /// Hints: the number of free slots per span of `2^order` slices, by head >> `order`.
+    /// Hints: the number of free slots per span of `2^order` slices. The index is head >>
+    /// `order`.
     pub(crate) fn span_free(&self, order: usize) -> &[AtomicU32] {
         // SAFETY: the layout has room for one per 2^order slices there.
         unsafe { self.table(self.layout.span_free[order], self.slices >> order) }
     }
 
-    /// Cache records: that of cache `i` is at index `i - 1`. The spare records follow those that
-    /// serve one thread each.
+    /// Cache records: the record of cache `i` is at index `i - 1`. The spare records follow the
+    /// records that serve one thread each.
     pub(crate) fn caches(&self) -> &[CacheRecord] {
         // SAFETY: the layout has room for this many records there, and zeroes are records.
         unsafe { self.table(self.layout.caches, self.geometry.cache_records()) }
@@ -249,8 +259,8 @@ impl Tables {
         self.caches().get((id as usize).wrapping_sub(1))
     }
 
-    /// [`crate::protocol::word::SlotWord`]s of slots whose size ends in `shift` zero bits, by
-    /// offset >> `shift`.
+    /// [`crate::protocol::word::SlotWord`]s of slots whose size has `shift` zero bits at its end.
+    /// The index is offset >> `shift`.
     pub(crate) fn slots(&self, shift: u32) -> &[AtomicU16] {
         let index = (shift - UNIT.trailing_zeros()) as usize;
         assert!(index < SHIFTS, "shift {shift}");
@@ -258,11 +268,10 @@ impl Tables {
         unsafe { self.table(self.layout.slots[index], (self.slices * SLICE) >> shift) }
     }
 
-    /// Which pieces of the metadata have memory behind them, a bit for each
-    /// [`crate::layout::RESERVE`] bytes.
+    /// Which pieces of the metadata have memory, one bit per [`crate::layout::RESERVE`] bytes.
     pub(crate) fn reserved(&self) -> &[AtomicU64] {
         let words = (self.layout.reserved / RESERVE).div_ceil(64);
-        // SAFETY: the layout has room for a bit for each piece before it.
+        // SAFETY: the layout has room for one bit per piece before this table.
         unsafe { self.table(self.layout.reserved, words) }
     }
 

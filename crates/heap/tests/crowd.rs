@@ -1,5 +1,5 @@
-//! More threads than numbers and cache records: every thread is served, the memory of their caches
-//! is bounded, and their blocks become free again.
+//! A process with more threads than there are numbers and cache records: every thread can
+//! allocate, the memory of the threads' caches is limited, and their blocks become free again.
 
 mod support;
 
@@ -12,13 +12,13 @@ use haul_heap::{Heap, Node, Pages, Request};
 
 use support::child::{in_child, statm_bytes};
 
-/// More threads than the 4,096 that have a separate cache.
+/// A number of threads above 4,096, the most that have a separate cache.
 const MANY: usize = 5500;
 
 /// The stack of a thread that only allocates, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
-/// A block that its thread filled with a mark.
+/// A block that a thread has filled with a mark.
 struct Marked {
     block: NonNull<u8>,
     mark: u8,
@@ -36,7 +36,8 @@ impl Marked {
         Some(Self { block, mark, size })
     }
 
-    /// Whether the block still held its mark, and was freed.
+    /// Frees the block. Returns whether the block still contained its mark and the free
+    /// succeeded.
     fn free(self, heap: &Heap) -> bool {
         // SAFETY: the value owns the block, which was written in this length.
         let bytes = unsafe { core::slice::from_raw_parts(self.block.as_ptr(), self.size) };
@@ -46,7 +47,7 @@ impl Marked {
     }
 }
 
-/// Runs `count` threads that live at the same time. Returns the result of `work` in each.
+/// Runs `work` in `count` threads that live at the same time. Returns the result of each thread.
 fn in_threads<T: Send>(count: usize, work: impl Fn(usize, &Barrier) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(count);
     thread::scope(|scope| {
@@ -87,8 +88,8 @@ fn allocate_together(heap: &Heap, count: usize, size: usize, count_each: usize) 
     after.saturating_sub(before) / count
 }
 
-/// Held by a test that counts the memory of its threads, because the threads of another test would
-/// have numbers too.
+/// A test that measures the memory of its threads holds this lock, because the threads of another
+/// test would also use numbers.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,7 +116,7 @@ fn threads_with_large_blocks_do_not_open_a_page_each() {
     let (count, size) = (400, 150_000);
     let each = allocate_together(&heap, count, size, 1);
     eprintln!("{each} bytes a thread, for {size} requested");
-    // The first threads, 64 on a machine with few CPUs, may each have a separate page.
+    // Each of the first threads (64 on a machine with few CPUs) may use a separate page.
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     if 4 * cpus <= 64 {
         assert!(each < 6 * size, "{each} bytes a thread");
@@ -142,7 +143,8 @@ fn debug_mode_and_nodes_serve_threads_without_a_cache() {
     allocate_together(&heap, 50, 700, 20);
 }
 
-/// Blocks of threads without a cache are resized, freed by other threads, and allocated again.
+/// Blocks of threads without a separate cache can be resized, freed by other threads, and
+/// allocated again.
 #[test]
 fn threads_without_a_cache_exchange_blocks() {
     let _alone = alone();
@@ -155,7 +157,7 @@ fn threads_without_a_cache_exchange_blocks() {
             let Some(mut own) = Marked::new(&heap, 64 + 97 * (round % 50), mark) else {
                 return false;
             };
-            // SAFETY: this thread owns the block and replaces it with the returned one.
+            // SAFETY: this thread owns the block and replaces it with the returned block.
             let Ok(block) = (unsafe { heap.realloc(own.block, own.size * 2, 64) }) else {
                 return false;
             };
@@ -175,7 +177,7 @@ fn threads_without_a_cache_exchange_blocks() {
     assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
 }
 
-/// Each generation of threads takes over the numbers of the generation before.
+/// Each generation of threads gets the numbers of the previous generation.
 #[test]
 fn caches_of_ended_threads_are_reused() {
     let _alone = alone();
@@ -188,7 +190,7 @@ fn caches_of_ended_threads_are_reused() {
             let Some(marked) = marked else { return false };
             let block = marked.block;
             let is_freed = marked.free(&heap);
-            // SAFETY: the block is free, so this is an error and nothing changes.
+            // SAFETY: the block is free, so this call is an error and changes nothing.
             let misuse = unsafe { heap.free(block) }.unwrap_err();
             if let haul_heap::Owner::Cache(cache) = misuse.owner {
                 owners.lock().unwrap().insert(cache);
@@ -197,12 +199,12 @@ fn caches_of_ended_threads_are_reused() {
         });
         assert!(is_right.into_iter().all(|is_right| is_right));
     }
-    // 1,500 threads came and went.
+    // 1,500 threads have started and ended.
     let owners = owners.into_inner().unwrap();
     assert!((150..=400).contains(&owners.len()), "{} caches", owners.len());
 }
 
-/// Both processes have threads without a separate cache, because all caches are taken. One of
+/// Both processes have threads without a separate cache, because all caches are in use. One of
 /// them dies.
 #[test]
 fn processes_without_free_cache_records_are_served_and_reaped() {
@@ -215,7 +217,8 @@ fn processes_without_free_cache_records_are_served_and_reaped() {
             barrier.wait();
             marked.iter().all(Option::is_some)
         });
-        // The blocks of these threads stay, because the child ends without dropping anything.
+        // The blocks of these threads stay live, because the child ends without dropping any
+        // value.
         if is_served.into_iter().all(|is_served| is_served) { 0 } else { 1 }
     });
     assert_eq!(status, 0);
@@ -224,7 +227,7 @@ fn processes_without_free_cache_records_are_served_and_reaped() {
     allocate_together(&heap, 30, 300, 5);
 }
 
-/// A child of fork has copies of the threads' blocks, and its own thread is served.
+/// A child of fork has copies of the threads' blocks, and its thread can allocate.
 #[test]
 fn child_of_process_with_many_threads_is_served() {
     let _alone = alone();

@@ -16,15 +16,15 @@ fn heap() -> Heap {
 }
 
 fn free(heap: &Heap, block: NonNull<u8>) -> Result<(), Misuse> {
-    // SAFETY: the tests free blocks that they allocated. A use after the free is the tested fault,
-    // in memory that stays mapped.
+    // SAFETY: the tests free blocks that they allocated. The tests use freed blocks on purpose,
+    // and the memory of these blocks stays mapped.
     unsafe { heap.free(block) }
 }
 
 fn write(block: NonNull<u8>, offset: usize, value: u8) {
     // SAFETY: within the slot or run of the block.
     let byte = unsafe { block.add(offset) };
-    // SAFETY: as above, and it stays mapped.
+    // SAFETY: as above, and the memory stays mapped.
     unsafe { byte.write(value) };
 }
 
@@ -39,9 +39,9 @@ fn correct_use_reports_no_misuse() {
         // SAFETY: allocated here.
         assert_eq!(unsafe { heap.usable_size(block) }, Ok(size));
         (0..size).step_by(97).for_each(|offset| write(block, offset, 1));
-        // SAFETY: the test owns the block and replaces it with the returned one.
+        // SAFETY: the test owns the block and replaces it with the returned block.
         let block = unsafe { heap.realloc(block, size + 5, align) }.unwrap();
-        // SAFETY: the block has that many bytes.
+        // SAFETY: the block has this many bytes.
         let first = unsafe { block.read() };
         assert_eq!(first, if size == 0 { 0xA5 } else { 1 });
         let other = handle.alloc().unwrap();

@@ -1,4 +1,4 @@
-//! A heap over external memory, whose extents begin at any multiple of the step.
+//! A heap in external memory. The extents begin at any multiple of the step.
 
 use std::alloc::Layout;
 use std::collections::BTreeSet;
@@ -9,21 +9,21 @@ use haul_heap::{
     AllocError, EXTENT_BYTES, EXTENT_STEP, Extents, External, Heap, Iova, Node, Request,
 };
 
-/// Bytes of the range. Extents are taken from its end, as DPDK does.
+/// Bytes of the range. The provider hands out extents from its end, like DPDK.
 const RANGE: usize = 64 << 20;
 
-/// An allocator that keeps the first `kept` bytes of each extent for itself.
+/// A provider that keeps the first `kept` bytes of each extent for itself.
 struct Provider {
     kept: usize,
-    /// The end of the next extent, and the start of the range.
+    /// The end of the next extent. The next field is the start of the range.
     end: Mutex<usize>,
     start: usize,
     /// Pages that were given back.
     idle: Mutex<BTreeSet<usize>>,
 }
 
-// SAFETY: extents of ordinary memory that is never freed. Each page is handed out once, or again
-// after it was given back.
+// SAFETY: extents are ordinary memory that is never freed. Each page has one user at a time: it
+// is handed out again only after it was given back.
 unsafe impl Extents for Provider {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let kept = |page| page + self.kept;
@@ -55,7 +55,7 @@ unsafe impl Extents for Provider {
     }
 }
 
-/// A heap over ordinary memory, which is never freed.
+/// A heap in ordinary memory, which is never freed.
 fn heap(kept: usize) -> (Heap, &'static Provider) {
     let layout = Layout::from_size_align(RANGE, EXTENT_BYTES).unwrap();
     // SAFETY: the layout's size is not 0.
@@ -116,8 +116,8 @@ fn pointer_into_kept_slices_is_refused() {
     heap.validate().unwrap();
 }
 
-/// A provider may use the address as an index, so a safe call must not pass an address outside its
-/// range.
+/// A provider may use the address as an index, so a call of a safe function must not pass an
+/// address outside the provider's range to it.
 #[test]
 fn iova_asks_the_provider_about_its_own_range_only() {
     let (heap, provider) = heap(0);
@@ -209,7 +209,7 @@ fn alloc_held_uses_held_pages_only() {
     let held = |size| heap.alloc_held(Request::new(size));
     assert_eq!(held(1 << 20), Err(AllocError::Exhausted), "the heap holds no page yet");
     assert_eq!(end(), provider.start + RANGE);
-    // Six pages; the first one lacks a slice.
+    // The block needs six pages, because the first page lacks a slice.
     let grown = heap.alloc(Request::new(10 << 20)).unwrap();
     // SAFETY: allocated above, and not used again.
     unsafe { heap.free(grown) }.unwrap();
@@ -254,6 +254,6 @@ fn resize_keeps_the_block_in_place() {
         // SAFETY: allocated above, and not used again.
         unsafe { heap.free(block) }.unwrap();
     }
-    // SAFETY: the pointer names no live block, so this is an error.
+    // SAFETY: the pointer names no live block, so this call is an error.
     assert!(unsafe { heap.resize(block, 64, 64) }.is_err(), "it was freed");
 }

@@ -1,4 +1,4 @@
-//! A program that allocates everything from the heap, with threads that come and go.
+//! A program that uses the heap for all its allocations, with threads that start and end.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -63,7 +63,7 @@ fn thousands_of_live_threads_are_served() {
     assert_eq!(Global::heap().unwrap().validate(), Ok(()));
 }
 
-/// Any process with the descriptor, and safe code of this one, can write to the memory of a
+/// Any process with the descriptor, and safe code in this process, could write to the memory of a
 /// collection.
 #[cfg(feature = "allocator-api2")]
 #[test]

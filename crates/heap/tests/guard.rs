@@ -1,5 +1,5 @@
-//! SIGBUS in a program that maps files which other processes can truncate: a guarded fault ends
-//! in zeros and an error, and every other signal has the effect that it has without the guard.
+//! SIGBUS in a program that maps files which other processes can truncate. A guarded access reads
+//! zeros and is reported as an error. Any other signal has the same effect as without the guard.
 
 mod support;
 
@@ -18,19 +18,19 @@ use support::child::in_child;
 const PAGE: usize = 4096;
 const BUS: i32 = libc::SIGBUS;
 
-/// Pages of an empty file: each access is a fault.
+/// Maps pages of an empty file, so that each access raises SIGBUS.
 fn gone(pages: usize) -> *mut u8 {
     mapped(&memfd_create(c"gone", MemfdFlags::CLOEXEC).unwrap(), pages)
 }
 
 fn mapped(file: &OwnedFd, pages: usize) -> *mut u8 {
     let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses an address where nothing is mapped.
+    // SAFETY: the kernel chooses an unused address.
     unsafe { mmap(null_mut(), pages * PAGE, rights, MapFlags::SHARED, file, 0) }.unwrap().cast()
 }
 
 fn read(at: *mut u8) -> u8 {
-    // SAFETY: callers pass an address inside their mapping.
+    // SAFETY: callers pass an address in their mapping.
     unsafe { at.read_volatile() }
 }
 
@@ -45,7 +45,7 @@ fn send_bus() {
     unsafe { libc::kill(own, BUS) };
 }
 
-/// Sends the signal. Returns true if this process survives.
+/// Sends the signal. Returns true if this process still runs afterwards.
 fn sent() -> bool {
     send_bus();
     true
@@ -58,7 +58,7 @@ fn set(handler: usize, flags: i32) -> libc::sigaction {
     // SAFETY: all zeros are a valid action: the default.
     let [mut new, mut old] = [unsafe { std::mem::zeroed::<libc::sigaction>() }; 2];
     (new.sa_sigaction, new.sa_flags) = (handler, flags);
-    // SAFETY: both are actions, and the handlers here may run as handlers.
+    // SAFETY: both pointers name actions, and the functions here may run as handlers.
     assert_eq!(unsafe { libc::sigaction(BUS, &raw const new, &raw mut old) }, 0);
     old
 }
@@ -67,7 +67,8 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 static LATER: AtomicUsize = AtomicUsize::new(0);
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts the call and maps a page at the fault, like a program that handles its own faults.
+/// Counts the call and maps a page at the fault's address, like a program that handles its own
+/// faults.
 extern "C" fn map_page(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     CALLS.fetch_add(1, Relaxed);
     // SAFETY: the kernel describes the signal.
@@ -99,7 +100,8 @@ fn calls() -> (usize, usize) {
     (CALLS.load(Relaxed), LATER.load(Relaxed))
 }
 
-/// Whether a mapping that is guarded now reads as zeros after its file is gone.
+/// Guards a mapping of an empty file. Returns whether the mapping reads as zeros and the guard
+/// reports this.
 fn guards() -> bool {
     let at = gone(1);
     let guard = guarded(at, 1);
@@ -115,8 +117,8 @@ fn sent_signal_ends_process_without_handler() {
     assert_eq!(code, -BUS);
 }
 
-/// The standard library's handler, which detects stack overflows, sets the default action for every
-/// other fault.
+/// The standard library's handler detects stack overflows. For any other fault it sets the
+/// default action.
 #[test]
 fn handler_that_sets_the_default_action_does_not_remove_the_guard() {
     let code = in_child(|| {
@@ -205,7 +207,7 @@ fn later_handler_gets_unguarded_faults() {
     let code = in_child(|| {
         let first = guards();
         set(map_page as Handler as usize, libc::SA_SIGINFO);
-        // A mapping that is guarded from now on: its faults do not reach the handler.
+        // A mapping that is guarded from now on. Its faults do not reach the handler.
         let then = guards() && calls() == (0, 0);
         read(gone(1));
         send_bus();
@@ -229,7 +231,7 @@ fn chained_handlers_are_called_once_each() {
     assert_eq!(code, 0);
 }
 
-/// A program does this if it repeatedly calls a library that handles its own faults.
+/// A program behaves like this if it repeatedly calls a library that handles its own faults.
 #[test]
 fn handler_that_is_set_and_restored_repeatedly_keeps_the_guard() {
     let code = in_child(|| {
@@ -252,28 +254,28 @@ fn thread_with_all_signals_blocked_is_guarded() {
     let code = in_child(|| {
         // SAFETY: all zeros are a valid set.
         let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: a set of this child.
+        // SAFETY: the set belongs to this child.
         unsafe { libc::sigfillset(&raw mut all) };
-        // SAFETY: a set to block, and null for the old one.
+        // SAFETY: the call reads a set to block, and gets null for the old set.
         unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const all, null_mut()) };
         guards()
     });
     assert_eq!(code, 0);
 }
 
-/// The process gets no further page, like a process under strict overcommit.
+/// The process gets no more pages, like a process under strict overcommit.
 #[test]
 fn process_at_its_memory_limit_survives() {
     let code = in_child(|| {
         let at = gone(600);
         let guard = guarded(at, 600);
         let none = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
-        // SAFETY: a limit for this child alone.
+        // SAFETY: the limit affects only this child.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const none) }, 0);
         for page in 0..600 {
             let at = at.wrapping_add(page * PAGE);
             read(at);
-            // SAFETY: inside the mapping, whose user accepts any bytes.
+            // SAFETY: the address is in the mapping, whose user accepts any bytes.
             unsafe { at.write_volatile(1) };
         }
         guard.is_broken()
@@ -316,7 +318,7 @@ fn heap_with_truncated_file_refuses_requests_without_signal() {
         assert!(heap.is_broken());
         assert_eq!(heap.alloc(Request::new(3 << 20)), Err(AllocError::Gone));
         for block in blocks {
-            // SAFETY: inside the data of this heap; the value is not used.
+            // SAFETY: the address is in the data of this heap; the value is not used.
             unsafe { block.as_ptr().read_volatile() };
             // SAFETY: not used again.
             let _ = unsafe { heap.free(block) };
@@ -327,7 +329,7 @@ fn heap_with_truncated_file_refuses_requests_without_signal() {
     }
 }
 
-/// A hole does not break the heap if the system has pages for it: the hole reads as zeros.
+/// If the system has pages for a hole, the hole does not break the heap, and reads as zeros.
 #[test]
 fn heap_with_a_hole_stays_usable_while_memory_is_available() {
     let name = format!("guard-hole-{}", std::process::id());
@@ -337,9 +339,9 @@ fn heap_with_a_hole_stays_usable_while_memory_is_available() {
     let bytes = rustix::fs::fstat(&file).unwrap().st_size as u64;
     let data = heap.offset(block).unwrap().bytes();
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    // The data is the end of the file.
+    // The data is at the end of the file.
     rustix::fs::fallocate(file.as_fd(), hole, bytes / 2, bytes - bytes / 2).unwrap();
-    // SAFETY: a block of this heap at that offset.
+    // SAFETY: a block of this heap is at this offset.
     assert!(data < bytes && unsafe { block.as_ptr().read_volatile() } == 0);
     assert!(!heap.is_broken() && heap.alloc(Request::new(3000)).is_ok());
     drop(heap);

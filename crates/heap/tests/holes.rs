@@ -1,5 +1,5 @@
-//! Large blocks, above 256 KiB, in a full heap: freed blocks can be allocated again, to the last
-//! one, and random replacement keeps hardly more memory than the blocks have.
+//! Large blocks, above 256 KiB, in a full heap: all freed blocks can be allocated again, and
+//! random replacement of blocks needs hardly more memory than the blocks have.
 
 mod support;
 
@@ -11,10 +11,10 @@ use support::random::Random;
 
 const MIB: usize = 1 << 20;
 
-/// The limit of a heap that is filled.
+/// The limit of the heaps that the tests fill.
 const LIMIT: u64 = 64 << 20;
 
-/// Sizes of blocks, few of them a power of two.
+/// Sizes of blocks. Few of them are powers of two.
 const SIZES: [usize; 13] = [
     262_145,
     300_000,
@@ -35,7 +35,7 @@ fn builder() -> Builder {
     Heap::builder().limit(LIMIT).nodes(1)
 }
 
-/// A heap of each kind.
+/// One heap of each kind.
 fn heaps() -> [Heap; 4] {
     [
         builder().build(),
@@ -59,12 +59,12 @@ fn free(heap: &Heap, block: NonNull<u8>) {
     unsafe { heap.free(block) }.unwrap();
 }
 
-/// Blocks of one size until the heap is full.
+/// Allocates blocks of one size until the heap is full.
 fn fill(heap: &Heap, size: usize, align: usize) -> Vec<NonNull<u8>> {
     std::iter::from_fn(|| alloc(heap, size, align)).collect()
 }
 
-/// Frees every `step`th of the blocks. Returns the other blocks, and how many were freed.
+/// Frees every `step`th block. Returns the other blocks, and the number of freed blocks.
 fn free_every(heap: &Heap, blocks: Vec<NonNull<u8>>, step: usize) -> (Vec<NonNull<u8>>, usize) {
     let (mut kept, mut freed) = (Vec::new(), 0);
     for (index, block) in blocks.into_iter().enumerate() {
@@ -166,7 +166,7 @@ fn holes_left_by_other_threads_are_reused() {
     for size in [262_145, 786_433, 2 * MIB + 1] {
         let blocks = fill(&heap, size, 64);
         let all = blocks.len();
-        // Blocks 0 and 1 of each four, by two threads at the same time.
+        // Two threads free blocks 0 and 1 of each four blocks at the same time.
         let parts = [0, 1].map(|part| {
             let part = blocks.iter().enumerate().filter(move |(index, _)| index % 4 == part);
             part.map(|(_, block)| block.addr().get()).collect::<Vec<_>>()
@@ -258,8 +258,9 @@ fn contiguous_block_lies_within_one_page() {
 /// The most live blocks in the tests of resident memory.
 const LIVE_MAX: usize = 200;
 
-/// The increase of resident memory as a percentage of the live bytes, after random replacement of
-/// `live` blocks of `from` to `to` bytes, each of them written. Calls no malloc.
+/// Replaces blocks at random, with `live` live blocks of `from` to `to` bytes, and writes to each
+/// block. Returns the increase of resident memory as a percentage of the live bytes. Calls no
+/// malloc.
 fn resident_percentage(heap: &Heap, from: usize, to: usize, live: usize, steps: usize) -> u64 {
     let mut random = Random::new(1);
     let mut blocks: [Option<(NonNull<u8>, usize)>; LIVE_MAX] = [None; LIVE_MAX];
@@ -274,7 +275,7 @@ fn resident_percentage(heap: &Heap, from: usize, to: usize, live: usize, steps: 
         let size = from + random.index(to - from + 1);
         let block = heap.alloc(Request::new(size)).unwrap();
         for offset in (0..size).step_by(4096) {
-            // SAFETY: within the block, which has no other user.
+            // SAFETY: the bytes are in the block, which has no other user.
             let byte = unsafe { block.add(offset) };
             // SAFETY: likewise.
             unsafe { byte.write_volatile(1) };
@@ -285,7 +286,7 @@ fn resident_percentage(heap: &Heap, from: usize, to: usize, live: usize, steps: 
     (statm_bytes(1) - before) * 100 / asked as u64
 }
 
-/// The increase of resident memory: with all blocks live, and after all of them were freed and
+/// The increases of resident memory: with all blocks live, and after all blocks were freed and
 /// allocated again without a write. Calls no malloc.
 fn resident_again(heap: &Heap, size: usize) -> (u64, u64) {
     let before = statm_bytes(1);
@@ -355,7 +356,7 @@ fn random_replacement_keeps_little_extra_memory() {
         (262_144, 16 * MIB, 32, 150),
     ] {
         for (kind, build) in kinds {
-            // Measured in a child process, so that the memory of other tests does not count.
+            // A child process measures, so that the memory of other tests does not count.
             let heap = build();
             let percent = in_child(|| resident_percentage(&heap, from, to, live, steps) as i32);
             eprintln!("{kind}, {live} of {from} to {to} B: {percent}%");

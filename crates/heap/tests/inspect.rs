@@ -1,4 +1,4 @@
-//! Inspection of a heap, compared with the calls that were made.
+//! Compares the inspection of a heap with the calls that the test has made.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

@@ -1,5 +1,5 @@
-//! Limits of the system: each causes an error or a smaller heap, but no crash and no lost block.
-//! Changes of the process are made in a forked child, which may not call malloc.
+//! Limits of the system: each limit causes an error or a smaller heap, but no crash and no lost
+//! block. A forked child, which may not call malloc, changes the limits of its process.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::child::{in_child, statm_bytes};
 
 const MIB: u64 = 1 << 20;
 
-/// Pages of the heaps here.
+/// How many pages the heaps in this file have.
 const PAGES: u64 = 64;
 
 fn builder() -> haul_heap::Builder {
@@ -24,8 +24,8 @@ fn set_limit(resource: libc::__rlimit_resource_t, bytes: u64) -> bool {
     unsafe { libc::setrlimit(resource, &raw const limit) == 0 }
 }
 
-/// Allocates up to `count` blocks of 1 MiB, writes to each, and frees them. Returns how many there
-/// were.
+/// Allocates up to `count` blocks of 1 MiB, writes to each, and frees them. Returns how many it
+/// allocated.
 fn use_some(heap: &Heap, count: usize) -> usize {
     let mut blocks = [None; 256];
     for slot in blocks.iter_mut().take(count) {
@@ -54,8 +54,9 @@ fn assert_whole(heap: &Heap) {
     }
 }
 
-/// Limits this process to `bytes` of addresses more than it uses. For a child, which has no other
-/// threads: the threads of other tests would use addresses, or give some back.
+/// Limits this process to `bytes` more bytes of addresses than it uses now. Must be called in a
+/// child, which has only one thread, because the threads of other tests would use addresses or
+/// give some back.
 fn leave_addresses(bytes: u64) -> bool {
     let used = statm_bytes(0);
     used != 0 && set_limit(libc::RLIMIT_AS, used + bytes)
@@ -93,7 +94,7 @@ fn missing_addresses_are_an_error() {
     assert_eq!(status, 0);
 }
 
-/// A file beyond the limit is never requested, because that would raise SIGXFSZ.
+/// The heap never requests a file above the limit, because that would raise SIGXFSZ.
 #[test]
 fn limit_of_file_size_makes_a_smaller_heap_or_a_named_error() {
     let name = format!("limits-{}", std::process::id());
@@ -129,7 +130,7 @@ fn message_of_a_limit_names_its_option() {
             return 1;
         }
         let Some(error) = builder().shared_fd().err() else { return 2 };
-        // The child may not call malloc, so the text goes to a local buffer.
+        // The child may not call malloc, so the text is written to a local buffer.
         let mut text = [0_u8; 512];
         let mut target = &mut text[..];
         use std::io::Write;
@@ -143,7 +144,8 @@ fn message_of_a_limit_names_its_option() {
     assert_eq!(status, 0);
 }
 
-/// The kernel counts writable memory, used or not. Blocks get all but a few of the allowed bytes.
+/// The kernel counts writable memory, even if it is unused. Blocks can use all allowed bytes
+/// except a few.
 #[test]
 fn limit_of_writable_memory_goes_to_blocks() {
     let status = in_child(|| {
@@ -157,12 +159,12 @@ fn limit_of_writable_memory_goes_to_blocks() {
             if allocated < 50 || heap.validate().is_err() {
                 return 3;
             }
-            // Unused metadata can be read.
+            // The call reads unused metadata, which is possible.
             let Ok(block) = heap.alloc(Request::new(64)) else { return 4 };
             let Some(wild) = std::ptr::NonNull::new(block.as_ptr().wrapping_add(90 << 20)) else {
                 return 5;
             };
-            // SAFETY: no block is there, so this is an error and nothing changes.
+            // SAFETY: no block is there, so this call is an error and changes nothing.
             if unsafe { heap.free(wild) }.is_ok() {
                 return 6;
             }
@@ -171,7 +173,7 @@ fn limit_of_writable_memory_goes_to_blocks() {
             if sizes.into_iter().any(|size| heap.alloc(Request::new(size)).is_err()) {
                 return 7;
             }
-            // SAFETY: the child calls only the heap, and leaves by _exit.
+            // SAFETY: the child calls only the heap, and ends with _exit.
             let grandchild = in_child(|| use_some(&heap, 20) == 20 && heap.validate().is_ok());
             if grandchild != 0 {
                 return 8;
@@ -182,13 +184,13 @@ fn limit_of_writable_memory_goes_to_blocks() {
     assert_eq!(status, 0);
 }
 
-/// A log line to a closed standard stream must not be written into the heap.
+/// If a standard stream is closed, a log line to it must not be written into the heap.
 #[test]
 fn shared_heap_uses_no_descriptor_of_a_standard_stream() {
     let name = format!("streams-{}", std::process::id());
     let status = in_child(|| {
         for stream in 0..3 {
-            // SAFETY: the child owns the stream, and nothing here uses it.
+            // SAFETY: the child owns the stream, and no code here uses it.
             unsafe { libc::close(stream) };
         }
         let Ok(unnamed) = builder().shared_fd() else { return 1 };
@@ -211,7 +213,7 @@ fn shared_heap_uses_no_descriptor_of_a_standard_stream() {
 #[test]
 fn few_descriptors_suffice_or_give_an_error_that_names_the_limit() {
     let status = in_child(|| {
-        // SAFETY: the child owns them, and uses none of them from now on.
+        // SAFETY: the child owns the streams, and uses none of them from now on.
         unsafe { libc::close_range(3, u32::MAX, 0) };
         if !set_limit(libc::RLIMIT_MEMLOCK, 0) || !set_limit(libc::RLIMIT_NOFILE, 8) {
             return 1;
@@ -236,14 +238,14 @@ fn few_descriptors_suffice_or_give_an_error_that_names_the_limit() {
     assert_eq!(status, 0);
 }
 
-/// A program that locks all its mappings must not thereby populate a heap's whole limit.
+/// If a program locks all its mappings, this must not populate the whole limit of a heap.
 #[test]
 fn mlockall_does_not_populate_the_whole_limit() {
     let status = in_child(|| {
-        // SAFETY: locks future mappings of this child.
+        // SAFETY: the call locks future mappings of this child.
         if unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0 {
-            // Without the permission the limit is so low that the call is refused, so there is
-            // nothing to test.
+            // Without the permission, the limit is so low that the kernel refuses the call, so
+            // there is nothing to test.
             return 0;
         }
         let before = resident_kib();
@@ -263,12 +265,12 @@ fn mlockall_does_not_populate_the_whole_limit() {
     assert_eq!(status, 0);
 }
 
-/// The most memory that this process had at one time, in KiB.
+/// The peak memory of this process, in KiB.
 fn resident_kib() -> i64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is a local value.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    // SAFETY: zeroed, and written by the call.
+    // SAFETY: the structure is zeroed, and the call writes to it.
     unsafe { usage.assume_init() }.ru_maxrss
 }
 
@@ -278,9 +280,9 @@ fn missing_mappings_are_an_error_and_an_existing_heap_still_works() {
     let status = in_child(|| {
         let (flags, length) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 4096);
         for index in 0..200_000 {
-            // Adjacent mappings with different protection are not merged.
+            // The kernel does not merge adjacent mappings with different protection.
             let protection = if index % 2 == 0 { libc::PROT_READ } else { libc::PROT_NONE };
-            // SAFETY: the kernel chooses an address where nothing is mapped.
+            // SAFETY: the kernel chooses an unused address.
             let page =
                 unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
             if page == libc::MAP_FAILED {
@@ -294,7 +296,8 @@ fn missing_mappings_are_an_error_and_an_existing_heap_still_works() {
                 };
             }
         }
-        // This machine allows more mappings than the test makes, so the limit is not reached.
+        // This machine allows more mappings than the test creates, so the test cannot reach the
+        // limit.
         0
     });
     assert_eq!(status, 0);
@@ -313,7 +316,7 @@ fn heap_falls_back_from_the_pool_to_other_pages() {
 }
 
 /// A child in a memory cgroup of 24 MiB requests four times as much: its requests fail, or the
-/// kernel kills it. Either way its blocks are freed.
+/// kernel kills it. In both cases its blocks are freed.
 #[test]
 fn memory_cgroup_at_its_limit_loses_no_block() {
     // SAFETY: the call only returns a number.
@@ -337,7 +340,7 @@ fn memory_cgroup_at_its_limit_loses_no_block() {
     for is_ahead in [false, true] {
         let status = in_child(|| {
             use std::os::fd::AsRawFd;
-            // SAFETY: one byte of a static string; 0 stands for the writer itself.
+            // SAFETY: the call writes one byte of a static string; "0" means the writing process.
             if unsafe { libc::write(tasks.as_raw_fd(), c"0".as_ptr().cast(), 1) } != 1 {
                 return 1;
             }

@@ -1,6 +1,6 @@
 //! Programs that lock all their memory (mlockall), like DPDK's: only the used part of a heap may
-//! become resident, not the part that it reserves for its whole limit. Each case is a forked
-//! child, which may not call malloc, because the lock affects the whole process.
+//! become resident, not the memory for its whole limit. Each case runs in a forked child, because
+//! the lock affects the whole process. The child may not call malloc.
 
 mod support;
 
@@ -13,11 +13,10 @@ use support::child::{in_child, statm_bytes};
 
 const MIB: i64 = 1 << 20;
 
-/// The limit of the heaps here: their metadata alone would be 250 MiB.
+/// The limit of the heaps in this file: their metadata alone would be 250 MiB.
 const LIMIT: u64 = 3 << 30;
 
-/// Bytes that may become resident through the lock: the test's own program, and the stacks of its
-/// threads.
+/// How many bytes the lock may make resident: the test program, and the stacks of its threads.
 const SLACK: i64 = 64 * MIB;
 
 /// How many blocks of 1 MiB a child uses.
@@ -34,12 +33,12 @@ enum Kind {
     Private,
     Unnamed,
     Attached,
-    /// Over memory of the test, with the metadata in an area of the test.
+    /// In memory of the test, with the metadata in an area of the test.
     External,
 }
 
-/// The first version of the kernel with pages that stop a lock's work on a mapping: 6.13 for
-/// private memory, 6.15 for files (madvise(2), MADV_GUARD_INSTALL).
+/// The first kernel version with guard pages, at which a lock stops populating a mapping: 6.13
+/// for private memory, 6.15 for files (madvise(2), MADV_GUARD_INSTALL).
 const GUARDS_SINCE: [u32; 2] = [6, 15];
 
 fn is_kernel_old() -> bool {
@@ -66,7 +65,7 @@ fn resident_bytes() -> i64 {
 }
 
 fn lock_all() -> bool {
-    // SAFETY: it changes the resident memory of this child only.
+    // SAFETY: the call changes the resident memory of this child only.
     unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) == 0 }
 }
 
@@ -83,19 +82,19 @@ fn build(builder: Builder, kind: Kind) -> Option<[Option<Heap>; 2]> {
     })
 }
 
-/// A provider of a child's own memory, from the first page on.
+/// A provider that hands out a child's own memory, from the first page on.
 struct Provider {
     base: AtomicUsize,
     given: AtomicUsize,
 }
 
-// SAFETY: pages of a mapping that stays, each handed out once.
+// SAFETY: the pages belong to a mapping that stays, and each page is handed out once.
 unsafe impl Extents for Provider {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let bytes = bytes.next_multiple_of(EXTENT_BYTES);
         let start = self.base.load(Relaxed) + self.given.fetch_add(bytes, Relaxed);
         let start = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the pages lie in the child's reservation, and have no user yet.
+        // SAFETY: the pages are in the child's reservation, and have no user yet.
         unsafe { libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE) };
         Some((NonNull::new(start.cast())?, bytes))
     }
@@ -109,7 +108,8 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: the kernel chooses an address where nothing is mapped.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
-    // SAFETY: just mapped; without access, an earlier lock of all memory has populated nothing.
+    // SAFETY: just mapped; the mapping has no access, so an earlier lock of all memory has not
+    // populated it.
     unsafe { libc::munlock(start, bytes) };
     NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED)
 }
@@ -123,15 +123,16 @@ fn external(builder: Builder) -> Option<Heap> {
     let metadata_bytes = External::metadata_bytes(start, bytes, 4096).ok()?;
     let area = map(metadata_bytes)?;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: just mapped, and not in use yet.
+    // SAFETY: the range was just mapped and is not in use yet.
     unsafe { libc::mprotect(area.as_ptr().cast(), metadata_bytes, protection) };
     let base = NonNull::new(std::ptr::with_exposed_provenance_mut(start))?;
     let metadata = Some((area, metadata_bytes));
-    // SAFETY: the range and the metadata were mapped just now, as zeros, and stay mapped.
+    // SAFETY: the range and the metadata were just mapped, contain only zeros, and stay mapped.
     unsafe { builder.external(External { base, bytes, extents: &PROVIDER, metadata }) }.ok()
 }
 
-/// Writes to blocks of 1 MiB and of 64 B, and frees them. Returns whether all were allocated.
+/// Writes to blocks of 1 MiB and of 64 B, and frees them. Returns whether all blocks were
+/// allocated.
 fn use_some(heap: &Heap) -> bool {
     let mut blocks = [None; 2 * BLOCKS];
     for (index, slot) in blocks.iter_mut().enumerate() {
@@ -145,7 +146,7 @@ fn use_some(heap: &Heap) -> bool {
     blocks.into_iter().flatten().all(|block| unsafe { heap.free(block) }.is_ok())
 }
 
-/// 0 if only used memory becomes resident; else the number of the failed step.
+/// Returns 0 if only used memory becomes resident; else the number of the failed step.
 fn failed_step(builder: Builder, kind: Kind, when: When) -> i32 {
     if when == When::Before && !lock_all() {
         return 1;

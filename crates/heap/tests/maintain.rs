@@ -1,5 +1,5 @@
-//! The work of a housekeeping thread: memory ready ahead of need, idle memory given back, caches of
-//! ended threads emptied. And addresses for devices.
+//! The work of a housekeeping thread: makes memory ready before it is needed, gives idle memory
+//! back, and empties the caches of ended threads. And addresses for devices.
 
 use haul_heap::{Error, Heap, Iova, Node, Pages, Request};
 
@@ -89,17 +89,17 @@ fn memory_ready_from_the_start_takes_no_faults() {
     assert!(ready <= limit, "{ready} faults, {plain} without ready memory");
 }
 
-/// Page faults that this thread has caused so far.
+/// How many page faults this thread has caused so far.
 fn faults() -> i64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is a local value.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-    // SAFETY: zeroed, and written by the call.
+    // SAFETY: the structure is zeroed, and the call writes to it.
     unsafe { usage.assume_init() }.ru_minflt
 }
 
-/// Page faults of allocating `bytes` in blocks of `size`, after one block that shows the size to
-/// the upkeep.
+/// Allocates one block of `size`, so that the upkeep knows the size. Then allocates `bytes` in
+/// blocks of `size`, and returns how many page faults this causes.
 fn faults_of_growth(heap: &Heap, bytes: usize, size: usize) -> i64 {
     heap.alloc(Request::new(size)).unwrap();
     heap.maintain();
@@ -110,28 +110,28 @@ fn faults_of_growth(heap: &Heap, bytes: usize, size: usize) -> i64 {
     faults() - before
 }
 
-/// Whether the kernel can make memory present ahead, as it can since 5.14.
+/// Whether the kernel can make memory present before an access, which it can since Linux 5.14.
 fn can_populate() -> bool {
     let mut page = [0_u8; 4096 * 2];
     let start = page.as_mut_ptr().wrapping_add(4095).addr() & !4095;
-    // SAFETY: the page lies in `page`, and its content stays.
+    // SAFETY: the memory page is in `page`, and its content does not change.
     unsafe { libc::madvise(start as *mut _, 4096, libc::MADV_POPULATE_WRITE) == 0 }
 }
 
 #[test]
 fn memory_ready_ahead_takes_no_faults() {
-    // A slot word is two bytes: 256 KiB of them, 64 pages.
+    // A slot word has two bytes, so these are 256 KiB of slot words, 64 pages.
     let plain = faults_of_growth(&builder().build().unwrap(), 8 << 20, 64);
     assert!(plain >= 64, "{plain} faults");
     let ahead = faults_of_growth(&builder().grow_ahead(16 * MIB).build().unwrap(), 8 << 20, 64);
-    // The first page of four was in use already when the others were made ready.
+    // The first of four pages was already in use when the others were made ready.
     let limit = if can_populate() { plain / 3 } else { plain };
     assert!(ahead <= limit, "{ahead} faults, {plain} without grow_ahead");
 }
 
 #[test]
 fn slot_words_are_ready_before_their_pages() {
-    // 32 KiB of slot words, 8 pages of them, for 8 pages of 2 MiB of which one is ready.
+    // The kernel maps 32 KiB of slot words, 8 pages, for 8 pages of 2 MiB, one of which is ready.
     let plain = faults_of_growth(&builder().build().unwrap(), 16 << 20, 1024);
     assert!(plain >= 7, "{plain} faults");
     let ahead = faults_of_growth(&builder().grow_ahead(2 * MIB).build().unwrap(), 16 << 20, 1024);
@@ -177,7 +177,8 @@ fn maintain_works_on_a_shared_heap() {
 fn maintain_empties_caches_of_ended_threads() {
     let heap = builder().build().unwrap();
     let cached = || heap.stats(Node::ANY).cached.blocks;
-    // This thread has its own number from now on, so it takes over no other thread's caches.
+    // From now on this thread has a number, so it does not take over the caches of another
+    // thread.
     heap.maintain();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -188,7 +189,7 @@ fn maintain_empties_caches_of_ended_threads() {
     });
     assert!(cached() > 0);
     let start = std::time::Instant::now();
-    // The kernel may take a moment to forget a thread that was joined.
+    // The kernel may need a moment until it reports that a joined thread has ended.
     while cached() > 0 {
         heap.maintain();
         assert!(start.elapsed().as_secs() < 60, "{} blocks are still cached", cached());

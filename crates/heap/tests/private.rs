@@ -1,4 +1,5 @@
-//! A private heap through its public interface: packing, alignment, reuse, misuse, exhaustion.
+//! Tests a private heap through its public interface: packing, alignment, reuse, misuse,
+//! exhaustion.
 
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
@@ -139,12 +140,12 @@ fn full_heap_reports_exhaustion_and_serves_again_after_frees() {
         };
         assert_eq!(error, AllocError::Exhausted);
         assert!(blocks.len() * size > 14 << 20, "{} of {size}", blocks.len());
-        // Wrong pointers are detected in the last block before the heap's end too.
+        // Wrong pointers into the last block before the heap's end are also detected.
         for block in &blocks {
             let misuse = wrong_free(&heap, block.as_ptr() as usize + 1);
             assert_eq!(misuse.fault, Fault::Interior, "{size}");
         }
-        // One freed block, wherever it lies, suffices for one more.
+        // After any one block is freed, one more block can be allocated.
         free(&heap, blocks.swap_remove(blocks.len() / 2));
         blocks.push(heap.alloc(Request::new(size)).unwrap());
         blocks.into_iter().for_each(|block| free(&heap, block));
@@ -200,7 +201,7 @@ fn offset_and_pointer_convert_both_ways() {
 fn blocks_freed_by_another_thread_are_reused() {
     let heap = heap(16);
     for _ in 0..20 {
-        // Ten mebibytes each round: without reuse the heap would be full in the second.
+        // Ten mebibytes each round: without reuse, the heap would be full in the second pass.
         let blocks: Vec<usize> =
             (0..40_000).map(|_| heap.alloc(Request::new(256)).unwrap().as_ptr() as usize).collect();
         std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! A peer that overwrites the metadata of a shared heap: calls of other processes then fail or
-//! continue, and never end in a signal or a panic. Blocks may be lost or handed out twice, so
-//! nothing is written to them here.
+//! succeed, and never cause a signal or a panic. Blocks may be lost or handed out twice, so the
+//! tests do not write to them.
 
 mod support;
 
@@ -14,10 +14,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use support::random::Random;
 
-/// Bytes of the header, which is checked on attach and not read afterwards.
+/// Bytes of the header. A process checks the header when it attaches, and does not read it
+/// afterwards.
 const HEADER: u64 = 4096;
 
-/// A word that is valid at some location.
+/// A word that is valid in some table.
 fn plausible(random: &mut Random) -> u64 {
     match random.below(6) {
         0 => 0,
@@ -29,7 +30,7 @@ fn plausible(random: &mut Random) -> u64 {
     }
 }
 
-/// A second mapping of the metadata, like that of another process.
+/// A second mapping of the metadata, like the mapping of another process.
 struct Scribbler {
     address: *mut c_void,
     bytes: usize,
@@ -44,8 +45,8 @@ impl Scribbler {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped for as long as `self` lives, aligned to a page; all users here use
-        // atomics, and any bits are a valid word.
+        // SAFETY: the memory is mapped as long as `self` lives, and aligned to a page. All
+        // accesses here are atomic, and any bits are a valid word.
         unsafe { std::slice::from_raw_parts(self.address.cast(), self.bytes / 8) }
     }
 }
@@ -57,7 +58,7 @@ impl Drop for Scribbler {
     }
 }
 
-/// Makes every call of a heap. Returns whether it reports damage.
+/// Makes every call of a heap. Returns whether the heap reports damage.
 fn use_it(heap: &Heap, random: &mut Random) -> bool {
     let mut held = Vec::new();
     for _ in 0..600 {
@@ -66,7 +67,7 @@ fn use_it(heap: &Heap, random: &mut Random) -> bool {
             _ => random.below(9000),
         };
         if let Ok(block) = heap.alloc(Request::new(size as usize).aligned(1 << random.below(14))) {
-            // SAFETY: if corruption gave the block two owners, neither writes to it.
+            // SAFETY: if corruption gave the block two owners, neither owner writes to it.
             let _ = unsafe { heap.usable_size(block) };
             held.push(block);
         }
@@ -104,8 +105,8 @@ fn nor_does_it_where_the_heap_checks_its_blocks() {
     scribble_over(true);
 }
 
-/// Uses a heap while words of its metadata are overwritten, and words of its first data too if
-/// the heap `is_checked`.
+/// Uses a heap while words in its metadata are overwritten. If the heap `is_checked`, words in
+/// its first data are also overwritten.
 fn scribble_over(is_checked: bool) {
     let rounds = if cfg!(debug_assertions) { 40 } else { 400 };
     let mut damaged = 0;
@@ -116,7 +117,7 @@ fn scribble_over(is_checked: bool) {
         let heap = builder.shared_fd().unwrap();
         let file = File::from(heap.fd().unwrap().try_clone_to_owned().unwrap());
         assert!(!use_it(&heap, &mut random));
-        // The metadata: the bytes of the file beyond the limit.
+        // The metadata: the size of the file without the heap's limit.
         let metadata = file.metadata().unwrap().len() - (16 << 20);
         let data = if is_checked { 2 << 20 } else { 0 };
         let scribbler = Scribbler::map(&file, (metadata + data) as usize);
@@ -124,7 +125,7 @@ fn scribble_over(is_checked: bool) {
         for _ in 0..20 {
             for _ in 0..=random.below(200) {
                 let (start, end) = match random.below(4) {
-                    // All tables, or only the small ones.
+                    // All tables, or only the small tables.
                     0 => (HEADER, metadata),
                     1 if is_checked => (metadata, metadata + data),
                     _ => (HEADER, metadata.min(512 << 10)),
@@ -139,8 +140,8 @@ fn scribble_over(is_checked: bool) {
     assert!(damaged > rounds as usize * 15, "{damaged} reports of damage");
 }
 
-/// Overwrites non-zero words repeatedly while the heap is used, so that a word that the heap reads
-/// twice can differ.
+/// Overwrites non-zero words repeatedly while the heap is used, so that a word can change between
+/// two reads.
 #[test]
 fn metadata_overwritten_during_use_causes_no_crash() {
     let rounds = if cfg!(debug_assertions) { 8 } else { 200 };

@@ -1,4 +1,4 @@
-//! A heap of two pages, so small that Miri can watch every access to it.
+//! A heap of two pages, which is so small that Miri can check every access to it.
 
 use std::ptr::NonNull;
 use std::thread;
@@ -38,7 +38,7 @@ fn blocks_are_allocated_resized_and_freed() {
     heap.walk(|_| seen += 1);
     assert_eq!(seen, blocks.len());
     for (index, block) in blocks.into_iter().enumerate() {
-        // SAFETY: the test owns the block and replaces it with the returned one.
+        // SAFETY: the test owns the block and replaces it with the returned block.
         let block = unsafe { heap.realloc(block, 200 * (index + 1), 64) }.unwrap();
         mark(block, 200 * (index + 1));
         // SAFETY: within the block.
@@ -46,7 +46,7 @@ fn blocks_are_allocated_resized_and_freed() {
         // SAFETY: no block begins there.
         assert!(unsafe { heap.free(within) }.is_err());
         free(&heap, block);
-        // SAFETY: the block is already free, so this is an error.
+        // SAFETY: the block is already free, so this call is an error.
         assert!(unsafe { heap.free(block) }.is_err());
     }
     assert_eq!(heap.validate(), Ok(()));

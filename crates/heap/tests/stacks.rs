@@ -5,10 +5,10 @@ use std::thread;
 
 use haul_heap::{Heap, Node, Pages, Request};
 
-/// PTHREAD_STACK_MIN of glibc on x86-64, and an eighth of musl's default.
+/// 16 KiB: glibc's PTHREAD_STACK_MIN on x86-64, and an eighth of musl's default.
 const LEAST: usize = 16 << 10;
 
-/// Does `work` in a thread with a stack of `bytes` bytes. If that stack is too small, the process
+/// Runs `work` in a thread with a stack of `bytes` bytes. If that stack is too small, the process
 /// crashes.
 fn on_a_stack(bytes: usize, work: impl FnOnce() + Send + 'static) {
     thread::Builder::new().stack_size(bytes).spawn(work).unwrap().join().unwrap();
@@ -26,10 +26,10 @@ fn use_it(heap: &Heap) {
         }
     }
     let last = blocks.pop().unwrap();
-    // SAFETY: a block of this heap that is not used again.
+    // SAFETY: the block belongs to this heap and is not used again.
     blocks.extend(unsafe { heap.realloc(last, 5 << 20, 64) }.ok());
     for block in blocks {
-        // SAFETY: a block of this heap that is not used again.
+        // SAFETY: the block belongs to this heap and is not used again.
         unsafe { heap.free(block) }.unwrap();
     }
 }

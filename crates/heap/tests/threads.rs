@@ -1,5 +1,6 @@
-//! Sixteen threads on one heap that is small enough to be full at times: blocks are checked, sent
-//! to other threads, resized and freed there, and at the end none is left.
+//! Sixteen threads use one heap, which is so small that it is sometimes full. The threads check
+//! blocks and send them to other threads, which resize and free them. At the end no block is
+//! left.
 
 mod support;
 
@@ -11,7 +12,7 @@ use haul_heap::{AllocError, Heap, Node, Pages, Request};
 
 use support::random::Random;
 
-/// A block on its way from one thread to another.
+/// A block that one thread sends to another.
 struct Parcel {
     block: NonNull<u8>,
     size: usize,
@@ -27,23 +28,23 @@ impl Parcel {
         let align = 1 << random.index(13);
         let block = heap.alloc(Request::new(size).aligned(align))?;
         assert!(block.as_ptr().addr().is_multiple_of(align));
-        // SAFETY: the block is new and has that many bytes.
+        // SAFETY: the block is new and has this many bytes.
         unsafe { block.write_bytes(mark, size) };
         Ok(Self { block, size, mark })
     }
 
     fn check(&self) {
-        // SAFETY: the parcel owns the block, which was written in this length.
+        // SAFETY: the parcel owns the block, and this many bytes were written.
         let bytes = unsafe { std::slice::from_raw_parts(self.block.as_ptr(), self.size) };
         assert!(bytes.iter().all(|byte| *byte == self.mark));
     }
 
     fn resize(&mut self, heap: &Heap, size: usize) {
-        // SAFETY: the parcel owns the block and replaces it with the returned one.
+        // SAFETY: the parcel owns the block and replaces it with the returned block.
         let Ok(block) = (unsafe { heap.realloc(self.block, size, 64) }) else { return };
         let kept = Self { block, size: size.min(self.size), mark: self.mark };
         kept.check();
-        // SAFETY: the block has that many bytes now.
+        // SAFETY: the block has this many bytes now.
         unsafe { block.write_bytes(self.mark, size) };
         *self = Self { size, ..kept };
     }
@@ -82,7 +83,7 @@ fn run(heap: &Heap, seed: u64, mailboxes: &[Mutex<Vec<Parcel>>]) -> usize {
             _ if !held.is_empty() => held.swap_remove(random.index(held.len())).free(heap),
             _ => {}
         }
-        // Frees many blocks at once, so that the heap is neither empty nor full for long.
+        // Frees many blocks at once, so that the heap does not stay empty or full for long.
         if held.len() > 120 {
             held.drain(..100).for_each(|parcel| parcel.free(heap));
         }

@@ -14,7 +14,7 @@ pub enum Error {
         /// The system's reason.
         reason: io::Error,
     },
-    /// A directory, a FIFO, a socket or a device in place of a file.
+    /// The path names a directory, a FIFO, a socket or a device, not a file.
     #[error("{} is {found}, not a regular file; name a regular file", path.display())]
     NotAFile {
         /// The given path.
@@ -22,7 +22,7 @@ pub enum Error {
         /// The kind of file: `a directory`, `a FIFO`.
         found: &'static str,
     },
-    /// More bytes than a file of this kind can have.
+    /// The file has more bytes than a file of this kind can have.
     #[error(
         "{} holds {size_bytes} B or more, over the limit of {limit_bytes} B; name the right file",
         path.display()
@@ -35,7 +35,7 @@ pub enum Error {
         /// The limit.
         limit_bytes: u64,
     },
-    /// The file could not be written. A previous file of that name is unchanged.
+    /// The file could not be written. A previous file with this name is unchanged.
     #[error("cannot write {}: {reason}; {}", path.display(), remedy_to_write(reason))]
     Write {
         /// The file.
@@ -43,45 +43,45 @@ pub enum Error {
         /// The system's reason.
         reason: io::Error,
     },
-    /// Bytes that are not text.
+    /// The file is not text.
     #[error("not UTF-8 from byte {offset_bytes} on; make it anew with `haul copy tune`")]
     NotText {
-        /// The first byte that is not UTF-8.
+        /// The position of the first byte that is not UTF-8.
         offset_bytes: usize,
     },
-    /// Text that is not TOML, has a key twice, or is nested too deeply.
+    /// The text is not TOML, contains a key twice, or is nested too deeply.
     #[error("not TOML: {reason}; correct it, or make it anew with `haul copy tune`")]
     NotToml {
         /// The parser's message, on one line.
         reason: String,
     },
-    /// A key that this version does not support.
+    /// The file contains a key that this version does not support.
     #[error("key {key:?} is not known here; this haul knows {known}; correct or remove it")]
     UnknownKey {
-        /// The key with its section.
+        /// The key, with its section.
         key: String,
         /// The supported keys.
         known: String,
     },
-    /// A required key that is missing.
+    /// A required key is missing.
     #[error("key {key:?} is missing; make the file anew with `haul copy tune`")]
     MissingKey {
-        /// The key with its section.
+        /// The key, with its section.
         key: String,
     },
-    /// A value of the wrong type, or outside the range of its key.
+    /// A value has the wrong type, or is outside the range of its key.
     #[error(
         "{key} = {value} is not {expected}; correct it, or make the file anew with `haul copy tune`"
     )]
     Value {
-        /// The key with its section.
+        /// The key, with its section.
         key: String,
         /// The value in the file, shortened.
         value: String,
         /// What the key accepts.
         expected: &'static str,
     },
-    /// A file for another version of the format.
+    /// The file has another version of the format.
     #[error(
         "schema {found:?} is not known to this haul, which reads {known:?}; make the file anew with `haul copy tune`"
     )]
@@ -91,9 +91,9 @@ pub enum Error {
         /// The schema that this version reads.
         known: &'static str,
     },
-    /// A file that was measured on another kind of machine.
+    /// The file was measured on another kind of machine.
     #[error(
-        "it holds for machine {found:?}, and this is {this:?}; tune here with `haul copy tune`"
+        "it was measured on machine {found:?}, but this is machine {this:?}; run `haul copy tune`"
     )]
     Foreign {
         /// The machine in the file.
@@ -126,7 +126,7 @@ fn remedy_to_write(reason: &io::Error) -> &'static str {
         }
         io::ErrorKind::NotADirectory => "name a folder, not a file",
         io::ErrorKind::IsADirectory => "name a file in it",
-        _ => "name another place",
+        _ => "name another file",
     }
 }
 

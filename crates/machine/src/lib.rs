@@ -1,4 +1,4 @@
-//! Facts about the machine on which haul runs. All crates read them here.
+//! Facts about the machine on which haul runs. All crates of haul use this crate to read them.
 //!
 //! ```
 //! let machine = haul_machine::sys::Sys::new().machine();
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The library `haul`, the measurements and the program use this crate; users of the library find
-//! the same modules in `haul`. From the bottom up; a module imports only those above it in this
+//! the same modules in `haul`. From the bottom up; a module imports only modules above it in this
 //! list:
 //!
 //! - [`error`]: the error type, [`Error`];
@@ -23,7 +23,7 @@ pub mod tuning;
 pub use error::Error;
 pub use tuning::init;
 
-/// The example of the crate's README, which must stay true.
+/// Tests the example in the crate's README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

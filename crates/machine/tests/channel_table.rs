@@ -1,5 +1,5 @@
-//! The choice of a mechanism that follows from the measurements on this machine. It is a separate
-//! test, because a process reads `haul.toml` once.
+//! A channel chooses the mechanism from the table that was measured on this machine. It is a
+//! separate test, because a process reads `haul.toml` once.
 
 #[path = "../../channel/tests/channel/support.rs"]
 mod support;
@@ -16,7 +16,7 @@ fn choice(from: usize, mechanism: &str, trusted: Option<bool>) -> Choice {
     Choice { from, mechanism: mechanism.into(), trusted, idle: None }
 }
 
-/// The mechanism for a message of this size.
+/// The mechanism that the channel chooses for a message of this size.
 fn way(settings: &Settings, size: usize) -> Mechanism {
     let (mut one, mut other) = ends(settings);
     thread::scope(|scope| {
@@ -44,7 +44,7 @@ fn the_table_of_this_machine_is_followed_as_far_as_the_peer_allows() {
         ],
     };
     tuning.write(&path).unwrap();
-    // SAFETY: no other thread of this program runs yet that could read the environment.
+    // SAFETY: no other thread that could read the environment runs yet in this program.
     unsafe { std::env::set_var("HAUL_TUNING", &path) };
     assert!(matches!(haul_machine::init(), Force::File { .. }));
 

@@ -1,13 +1,13 @@
-//! Events that are shared with a peer, and how to signal them without waiting.
+//! Signals events that are shared with a peer, and never waits.
 //!
-//! An eventfd is one open file for both sides. A peer may fill its counter and clear O_NONBLOCK
-//! at any instant. So a check before a write(2) does not keep the write from waiting, and
-//! io_uring has the same race; the kernel refuses pwritev2(2) with RWF_NOWAIT for an eventfd. The
-//! signal that the kernel itself gives at the end of an asynchronous read (IOCB_FLAG_RESFD of
-//! io_submit(2)) never waits: it adds one, or nothing if the counter is full, and it refuses a
-//! file that is not an eventfd. So a [`Caller`] reads zero bytes of /dev/null, which completes at
-//! once. A call takes 0.74 us; poll(2) and write(2) took 0.54. The alternative, to wake a thread
-//! that writes and may wait, takes the caller 4.9 us.
+//! An eventfd is one open file for both sides. A peer may fill the counter and clear O_NONBLOCK
+//! at any instant. So even after a check, a write(2) may wait. io_uring has the same race, and
+//! the kernel refuses pwritev2(2) with RWF_NOWAIT for an eventfd. But the kernel itself can
+//! signal an eventfd at the end of an asynchronous read (IOCB_FLAG_RESFD of io_submit(2)), and
+//! this never waits. The kernel adds one, or nothing if the counter is full, and it refuses a
+//! file that is not an eventfd. So a [`Caller`] reads zero bytes from /dev/null, which completes
+//! at once. A call takes 0.74 us; poll(2) and write(2) would take 0.54 us. The alternative, to
+//! wake a thread that writes and may wait, would take the caller 4.9 us.
 
 use std::fs::File;
 use std::io::{Error, Result};
@@ -18,7 +18,7 @@ use rustix::fd::OwnedFd;
 use super::descriptor::keep;
 use super::fork::Here;
 
-/// Number of calls between two collections of completed requests from the kernel.
+/// The number of calls after which a caller collects the completed requests from the kernel.
 const CALLS: usize = 32;
 
 /// IOCB_CMD_PREAD and IOCB_FLAG_RESFD of linux/aio_abi.h.
@@ -45,11 +45,11 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == 64);
 
-/// struct io_event, whose fields are not read.
+/// struct io_event. Its fields are not read.
 type Over = [u64; 4];
 
-/// Whether a descriptor is an eventfd. Compares the whole text of the link in `/proc`, which
-/// begins with a slash for every file with a path. This calls no file system.
+/// Whether a descriptor is an eventfd. Compares the whole text of the link in `/proc`. For a file
+/// with a path, the text begins with a slash. Reading the link calls no file system.
 pub fn is_event(file: &OwnedFd) -> bool {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::readlink(path, Vec::new())
@@ -57,23 +57,23 @@ pub fn is_event(file: &OwnedFd) -> bool {
 }
 
 /// Signals events that are shared with peers. Each thread should have its own `Caller`, because
-/// calls of several threads with one value wait for each other.
+/// threads that use the same value wait for each other.
 #[derive(Debug)]
 pub struct Caller {
     context: libc::c_ulong,
     nothing: OwnedFd,
-    /// The process that has the context. A child of fork does not have it.
+    /// The process to which the context belongs. A child of fork has no copy of the context.
     here: Here,
 }
 
 impl Caller {
     /// # Errors
-    /// The error of io_setup(2): the system has the maximum number of contexts (fs.aio-max-nr),
-    /// or a filter refuses the system call. Or the error of open(2) for /dev/null.
+    /// The error of io_setup(2) if the system has the maximum number of contexts (fs.aio-max-nr),
+    /// or if a filter refuses the system call; the error of open(2) for /dev/null.
     pub fn new() -> Result<Self> {
         let nothing = keep(File::open("/dev/null")?.into())?;
         let mut context: libc::c_ulong = 0;
-        // SAFETY: `context` is zero, and can be written.
+        // SAFETY: `context` is zero and writable.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, CALLS, &raw mut context) };
         if made != 0 {
             return Err(Error::last_os_error());
@@ -81,7 +81,7 @@ impl Caller {
         Ok(Self { context, nothing, here: Here::now() })
     }
 
-    /// Adds one to an event, unless it is full. Does nothing to other files.
+    /// Adds one to an event, unless its counter is full. Has no effect on another kind of file.
     #[cold]
     #[inline]
     pub fn call(&self, event: BorrowedFd<'_>) {
@@ -108,7 +108,8 @@ impl Caller {
         if count == 1 { Ok(()) } else { Err(Error::last_os_error().raw_os_error().unwrap_or(0)) }
     }
 
-    /// Collects completed requests from the kernel, which has room for [`CALLS`] of them.
+    /// Collects the completed requests from the kernel. The context has room for [`CALLS`]
+    /// requests.
     fn take_over(&self) {
         let mut over: [Over; CALLS] = [[0; 4]; CALLS];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -123,7 +124,7 @@ impl Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         if self.here.is_here() {
-            // SAFETY: a context of this process, which is not used after this.
+            // SAFETY: the context belongs to this process and is not used after this call.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
         }
     }
@@ -149,7 +150,7 @@ mod tests {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         (0..10 * CALLS).for_each(|_| caller.call(event.as_fd()));
         assert_eq!(count(&event), 10 * CALLS as u64);
-        // The event is full and without O_NONBLOCK, so a write would wait for ever.
+        // The event's counter is full and O_NONBLOCK is not set, so a write would wait forever.
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         (0..10 * CALLS).for_each(|_| caller.call(event.as_fd()));
         assert_eq!(count(&event), u64::MAX);

@@ -1,7 +1,7 @@
 //! Background threads that close descriptors whose closing a peer may delay.
 //!
-//! The delay has no limit, so both the threads and the open descriptors are counted. Beyond a limit
-//! no new peer is met.
+//! The delay has no limit, so both the threads and the unclosed descriptors are counted. If there
+//! are too many unclosed descriptors, this process accepts no new peer.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -14,22 +14,23 @@ use rustix::net::sockopt;
 use super::error::Error;
 use super::fork::Lock;
 
-/// The largest number of threads: enough even if some never end.
+/// The largest number of threads. It is enough even if some threads never end.
 const CLOSERS_MAX: usize = 16;
 
-/// The largest number of unclosed descriptors with which a new peer is met. It has room for those
-/// of one packet (253, SCM_MAX_FD of the kernel) and a few sockets, and is a quarter of the 1024
-/// that a process may have by default.
+/// With this many unclosed descriptors, this process accepts no new peer. The limit has room for
+/// the descriptors of one packet (253, the kernel's SCM_MAX_FD) and a few sockets. It is a
+/// quarter of the 1024 descriptors that a process may have by default.
 const HELD_MAX: usize = 256;
 
 static FILES: BackgroundCloser<OwnedFd> = BackgroundCloser::new(close_file);
 
-/// Closes a peer's descriptors, or a socket that contains some, without waiting for the peer.
+/// Closes descriptors from a peer, or a socket that contains such descriptors, without waiting
+/// for the peer.
 pub fn close(files: impl IntoIterator<Item = OwnedFd>) {
     FILES.add(files);
 }
 
-/// Checks whether a new peer may be met.
+/// Checks whether this process may accept a new peer.
 ///
 /// # Errors
 /// [`Error::Unclosed`].
@@ -39,7 +40,8 @@ pub fn check() -> Result<(), Error> {
 
 fn close_file(file: OwnedFd) {
     // With this option the kernel drops a socket's unsent bytes, instead of waiting until they
-    // are sent. It fails for other files, and the peer, which shares the socket, can reset it.
+    // are sent. The option is not reliable: setting it fails for other files, and a peer that
+    // shares the socket can reset it.
     let _ = sockopt::set_socket_linger(&file, Some(Duration::ZERO));
     drop(file);
 }
@@ -66,7 +68,8 @@ impl<T> State<T> {
 impl<T: Send> BackgroundCloser<T> {
     const fn new(close: fn(T)) -> Self {
         let state = State { waiting: VecDeque::new(), closing: 0, closers: 0 };
-        // A child of fork has none of the threads, and starts its own for waiting descriptors.
+        // A child of fork has none of these threads, and starts its own threads for waiting
+        // descriptors.
         let renew = |state: &mut State<T>| (state.closing, state.closers) = (0, 0);
         Self { state: Lock::new(state, renew), close }
     }
@@ -82,8 +85,8 @@ impl<T: Send> BackgroundCloser<T> {
     }
 
     /// Starts one more thread if a descriptor waits. If no thread can be started, the descriptor
-    /// waits for a later call: to have one usable descriptor less is better than a call that
-    /// never ends.
+    /// waits for a later call. This call does not close it, because one usable descriptor less is
+    /// better than a call that never ends.
     fn help(&'static self, state: &mut State<T>) {
         if state.waiting.is_empty() || state.closers == CLOSERS_MAX {
             return;
@@ -110,7 +113,7 @@ impl<T: Send> BackgroundCloser<T> {
         if held < HELD_MAX {
             return Ok(());
         }
-        // Starting a thread may have failed before.
+        // Tries again, because starting a thread may have failed before.
         self.help(&mut state);
         Err(Error::Unclosed { held, limit: HELD_MAX })
     }

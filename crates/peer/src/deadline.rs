@@ -1,8 +1,9 @@
-//! Time limits for operations in which another process takes part.
+//! Time limits for operations that need another process.
 
 use std::time::{Duration, Instant};
 
-/// The instant `wait` from now; a hundred years from now if the clock cannot represent it.
+/// The instant after `wait`, at most a hundred years from now, so that the clock can represent
+/// it.
 #[inline]
 pub fn after(wait: Duration) -> Instant {
     /// A hundred years.
@@ -10,7 +11,7 @@ pub fn after(wait: Duration) -> Instant {
     Instant::now() + wait.min(LONGEST)
 }
 
-/// The time limits of an operation, one until the peer begins and one from there to the end; or
+/// The two time limits of an operation: until the peer begins, and from then on to the end. Or
 /// the time limit of a pause.
 #[derive(Clone, Copy)]
 pub struct Clock {
@@ -22,9 +23,9 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that allows `wait` until the peer begins, and `deadline` from there to the end. It
-    /// starts when the operation first has to wait, so an operation that need not wait does not
-    /// read the time.
+    /// A clock that allows `wait` until the peer begins, and `deadline` from then on to the end.
+    /// It starts when the operation first has to wait. So an operation that need not wait does
+    /// not read the time.
     #[inline]
     pub fn new(wait: Option<Duration>, deadline: Duration) -> Self {
         let deadline = Some(deadline);
@@ -44,13 +45,13 @@ impl Clock {
         self.is_a_pause
     }
 
-    /// The start of the wait. If it had not started, it starts now.
+    /// The start of the wait. Starts the wait now if it has not started.
     #[inline]
     pub fn start(&mut self) -> Instant {
         *self.start.get_or_insert_with(Instant::now)
     }
 
-    /// The time spent and the limit.
+    /// The elapsed time and the limit that applies to it.
     #[inline]
     fn spent(&mut self, has_begun: impl FnOnce() -> bool) -> (Duration, Option<Duration>) {
         if self.begun.is_none() && self.deadline.is_some() && has_begun() {
@@ -69,7 +70,7 @@ impl Clock {
         limit.map(|limit| limit.saturating_sub(spent))
     }
 
-    /// The time spent and the limit, if the limit is reached.
+    /// The elapsed time and the limit, if the limit is reached; else `None`.
     #[inline]
     pub fn over(&mut self, has_begun: impl FnOnce() -> bool) -> Option<(Duration, Duration)> {
         let (waited, limit) = self.spent(has_begun);

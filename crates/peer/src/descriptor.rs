@@ -1,9 +1,9 @@
-//! Descriptors that this library keeps. None of them is 0, 1 or 2.
+//! Ensures that no descriptor that this library keeps is 0, 1 or 2.
 //!
-//! A program that has closed its standard input, output or error, as a daemon does, gets these
-//! numbers for the next files that it opens. Code that prints afterwards, perhaps in a library,
-//! then writes into these files: a socket, or memory. So all code that makes or receives a
-//! descriptor to keep passes it through [`keep`].
+//! A program may have closed its standard input, output or error, like a daemon. The next files
+//! that it opens then get these numbers. Code that prints afterwards, perhaps in a library, would
+//! write into these files, for example a socket or memory. So all code that creates or receives a
+//! descriptor and keeps it must call [`keep`].
 
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, FdFlags};
@@ -11,11 +11,11 @@ use rustix::io::{Errno, FdFlags};
 /// The first number after standard input, output and error.
 const FIRST: RawFd = 3;
 
-/// Returns a descriptor of the same file whose number is not 0, 1 or 2. Costs one system call,
-/// and only if standard input, output or error was closed.
+/// Returns a descriptor of the same file with a number that is not 0, 1 or 2. Makes one system
+/// call if `made` has such a number, else none.
 ///
 /// # Errors
-/// The error of fcntl(2), if the process may have no more descriptors. The file is closed then.
+/// The error of fcntl(2) if the process may have no more descriptors. The file is then closed.
 pub fn keep(made: OwnedFd) -> Result<OwnedFd, Errno> {
     if made.as_raw_fd() >= FIRST {
         return Ok(made);
@@ -23,8 +23,8 @@ pub fn keep(made: OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(&made, FIRST)
 }
 
-/// Like [`keep`], for a descriptor that was received without MSG_CMSG_CLOEXEC. From now on no
-/// program that this process starts inherits it.
+/// Like [`keep`], for a descriptor that was received without MSG_CMSG_CLOEXEC. From now on, no
+/// program that this process starts inherits the descriptor.
 ///
 /// # Errors
 /// Those of [`keep`], or the error of fcntl(2).
@@ -33,7 +33,7 @@ pub fn keep_received(received: OwnedFd) -> Result<OwnedFd, Errno> {
     keep(received)
 }
 
-/// Like [`keep`], for the result of a call that makes a descriptor.
+/// Like [`keep`], for the result of a call that creates a descriptor.
 ///
 /// # Errors
 /// The error of the call, or those of [`keep`].

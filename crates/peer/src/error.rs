@@ -1,15 +1,15 @@
-//! The errors between this process and a peer, without texts. The crate that meets the peer adds
-//! the message and the remedy.
+//! The errors between this process and a peer, without texts. The crate that communicates with
+//! the peer adds the message and the remedy.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a peer could not be met, or its descriptor could not be used. The crates that report this
-/// error match every variant, so the enum is exhaustive.
+/// Why this process could not communicate with a peer, or use the peer's descriptor. The enum is
+/// exhaustive, because the crates that report this error match every variant.
 #[derive(Debug)]
 pub enum Error {
-    /// The Unix socket at this path could not be made, bound or connected.
+    /// The Unix socket at this path could not be created, bound or connected.
     Socket {
         /// The attempt: `bind`, `connect to`.
         attempt: &'static str,
@@ -18,14 +18,14 @@ pub enum Error {
         /// The system's reason.
         reason: io::Error,
     },
-    /// The system refused something else.
+    /// The system refused another operation.
     System {
         /// The attempt.
         attempt: &'static str,
         /// The system's reason.
         reason: io::Error,
     },
-    /// A descriptor is not a connected Unix socket of type SOCK_SEQPACKET.
+    /// A descriptor should be a connected Unix socket of type SOCK_SEQPACKET, but is not.
     NotASocket {
         /// The kind of the descriptor.
         found: &'static str,
@@ -34,16 +34,16 @@ pub enum Error {
     OtherUser {
         /// The attempt: `connect`, `accept`.
         attempt: &'static str,
-        /// Its process; `None` if this PID namespace cannot see it.
+        /// The process at the other end; `None` if it is not visible in this PID namespace.
         process: Option<i32>,
-        /// Its user.
+        /// The user of that process.
         user: u32,
-        /// Whether that number stands for all users that have no number in this user namespace.
+        /// Whether `user` is the number for all users that have no number in this user namespace.
         is_unknown: bool,
         /// The users that are allowed.
         allowed: Vec<u32>,
     },
-    /// Memory that the peer handed over does not fulfil its contract.
+    /// Memory that the peer handed over does not meet its contract.
     Memory {
         /// The memory that arrived.
         found: String,
@@ -54,16 +54,16 @@ pub enum Error {
     Unclosed {
         /// Descriptors that are not closed yet.
         held: usize,
-        /// The number from which on no new peer is met.
+        /// With this many, this process accepts no new peer.
         limit: usize,
     },
-    /// The peer left before it had sent the expected packet.
+    /// The peer closed the connection before it had sent the expected packet.
     Gone,
     /// The peer did not send the expected packet in time.
     Late {
-        /// Time spent waiting.
+        /// The time that this process has waited.
         waited: Duration,
-        /// The time allowed.
+        /// The time limit.
         limit: Duration,
     },
 }

@@ -1,5 +1,5 @@
-//! Files that another user left in place of this user's file, and the process that has locked a
-//! file.
+//! Detects a file that another user left where this user expects a file, and finds the process
+//! that has locked a file.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::fd::AsFd;
 use rustix::fs::{FileType, Mode, fstat, major, minor};
 
 /// The owner and the kind of the file at `path`, if the file is [foreign](foreign_owner). For a
-/// link, these are the link's own, not those of its target.
+/// link, these are the owner and the kind of the link, not of its target.
 ///
 /// # Errors
 /// The file does not exist, or the system does not report its status.
@@ -20,12 +20,12 @@ pub fn left_by_another(path: &Path) -> io::Result<Option<(u32, &'static str)>> {
     Ok(foreign_owner(path, status.st_uid)?.map(|owner| (owner, kind)))
 }
 
-/// The owner of a file at `path`, if the owner is neither this user nor the folder's owner, and
-/// others may put files into the folder, as in `/tmp`. Another user may have put the file there
-/// so that this process writes to it, follows it or waits for it. The kernel has the same rule
-/// for links, FIFOs and files (`fs.protected_symlinks`, `protected_fifos` and
-/// `protected_regular`, proc_sys_fs(5)); this function also applies it where these settings are
-/// off.
+/// The owner of a file at `path`, if the file is foreign. A file is foreign if its owner is
+/// neither this user nor the folder's owner, and other users may put files into the folder, like
+/// in `/tmp`. Another user may have put the file there so that this process writes to it, follows
+/// it or waits for it. The kernel has the same rule for links, FIFOs and files
+/// (`fs.protected_symlinks`, `protected_fifos` and `protected_regular`, proc_sys_fs(5)); this
+/// function also applies the rule if these settings are off.
 ///
 /// # Errors
 /// The system does not report the folder's status.
@@ -38,8 +38,8 @@ pub fn foreign_owner(path: &Path, owner: u32) -> io::Result<Option<u32>> {
     Ok((is_shared && !is_ours).then_some(owner))
 }
 
-/// The process that has locked an open file, flock(2), with its user, as far as the kernel says:
-/// `process 71 of user 12`, or `another process`.
+/// The process that has locked an open file (flock(2)) and its user, as text: `process 71 of user
+/// 12`, or `another process` if the kernel does not report it.
 #[must_use]
 pub fn lock_holder(file: impl AsFd) -> String {
     let all = fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -55,9 +55,10 @@ pub fn lock_holder(file: impl AsFd) -> String {
     }
 }
 
-/// The process that a table like `/proc/locks` names for a file. A line has a number, the kind of
-/// lock, how it binds, what it is for, the process, and the file as `major:minor:inode`. A
-/// process that only waits has an arrow before the kind.
+/// The process that holds the lock of a file, from the text of `/proc/locks`. A line contains a
+/// number, the kind of lock, whether it is advisory or mandatory, whether it is for reading or
+/// writing, the process, and the file as `major:minor:inode`. If the process only waits for the
+/// lock, there is an arrow before the kind.
 fn holder(table: &str, (major, minor): (u32, u32), inode: u64) -> Option<i32> {
     let file = format!("{major:02x}:{minor:02x}:{inode}");
     let holds = |line: &str| {

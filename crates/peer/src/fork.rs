@@ -1,13 +1,14 @@
-//! What a fork leaves in the child: a copy of the memory, and only the thread that forked.
+//! Keeps locks and threads valid in a child of fork. The child has a copy of the memory, and only
+//! the thread that forked.
 //!
-//! In the child, a lock that another thread held stays locked for ever, a thread cannot be
-//! joined, and resources of the process, such as a permission, are missing. So the thread that
-//! forks takes every [`Lock`] and releases it in both processes, and the child forgets a
-//! [`Thread`]. A value that must know whether it is still in the process that made it keeps a
-//! [`Here`].
+//! In the child, an ordinary lock that another thread held would stay locked forever, no thread
+//! of the parent can be joined, and resources of the process, such as a permission, are missing.
+//! So the thread that forks takes every [`Lock`] before the fork, and releases it in both
+//! processes afterwards. In the child, a [`Thread`] is not joined. A value that must know whether
+//! it is still in the process that created it contains a [`Here`].
 //!
-//! Handlers of pthread_atfork(3) do this. The handlers do not notice a fork by the system call
-//! itself, without the C library.
+//! Handlers of pthread_atfork(3) do this. They do not run if a program calls the system call
+//! directly, without the C library.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicBool;
@@ -16,22 +17,22 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// The number of forks from the first process of this program to this one.
+/// The number of forks from the first process of this program to this process.
 static DEPTH: AtomicU64 = AtomicU64::new(0);
-/// The number of forks, counted in both processes. If it is unchanged, there was no fork in
-/// between.
+/// The number of forks. Each fork increases it in the parent and in the child. If it has not
+/// changed, there was no fork in between.
 static FORKS: AtomicU64 = AtomicU64::new(0);
-/// The locks that are taken around a fork.
+/// The locks that the thread that forks holds during the fork.
 static LOCKS: Mutex<Vec<&'static dyn Across>> = Mutex::new(Vec::new());
 /// The guard of [`LOCKS`] during a fork.
 static HELD: Held<Vec<&'static dyn Across>> = Held::new();
 
-/// A process of this program, to distinguish it from its forks.
+/// Identifies a process of this program, and distinguishes it from its children of fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Here(u64);
 
 impl Here {
-    /// The calling process. From the first call on, forks are noticed.
+    /// The calling process. The first call installs the handlers that count forks.
     #[inline]
     pub fn now() -> Self {
         notice();
@@ -50,20 +51,20 @@ impl Here {
         Self(number)
     }
 
-    /// Whether it is the calling process.
+    /// Whether this is the calling process.
     #[inline]
     pub fn is_here(self) -> bool {
         DEPTH.load(Relaxed) == self.0
     }
 }
 
-/// The number of forks noticed in this process and its ancestors.
+/// The number of forks that were counted in this process and its ancestors.
 #[inline]
 pub fn forks() -> u64 {
     FORKS.load(Relaxed)
 }
 
-/// A thread, which only the process that started it joins.
+/// A thread that only the process that started it can join.
 #[derive(Debug)]
 pub struct Thread<T = ()> {
     thread: Option<JoinHandle<T>>,
@@ -77,25 +78,26 @@ impl<T> Thread<T> {
         Self { thread: Some(thread), here: Here::now() }
     }
 
-    /// Whether the thread is in the calling process. It is not in a child of fork.
+    /// Whether the thread belongs to the calling process; false in a child of fork.
     #[inline]
     pub fn is_here(&self) -> bool {
         self.here.is_here()
     }
 
-    /// Whether it has ended, or is in another process.
+    /// Whether the thread has ended, or belongs to another process.
     pub fn is_finished(&self) -> bool {
         !self.is_here() || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for its end and returns its result. Returns `None` if it was joined before, or in a
-    /// child of fork.
+    /// Waits for the end of the thread and returns its result. Returns `None` if the thread was
+    /// joined before, and in a child of fork.
     pub fn join(&mut self) -> Option<thread::Result<T>> {
         let thread = self.thread.take()?;
         if self.is_here() {
             return Some(thread.join());
         }
-        // A drop would detach a thread that does not exist in this process.
+        // The handle is forgotten, because dropping it would detach a thread that does not exist
+        // in this process.
         std::mem::forget(thread);
         None
     }
@@ -119,14 +121,14 @@ pub struct Lock<T: 'static> {
 }
 
 impl<T: Send> Lock<T> {
-    /// A lock around `state`, which `renew` turns into the state of a child.
+    /// A lock around `state`. In a child of fork, `renew` turns the state into the child's.
     pub const fn new(state: T, renew: fn(&mut T)) -> Self {
         let is_listed = AtomicBool::new(false);
         Self { state: Mutex::new(state), held: Held::new(), is_listed, renew }
     }
 
-    /// Takes the lock. The state is valid at every instant, so a panic of another thread is
-    /// harmless.
+    /// Takes the lock. Ignores a panic of another thread that held the lock, because the state is
+    /// valid at every instant.
     pub fn lock(&'static self) -> MutexGuard<'static, T> {
         if !self.is_listed.load(Acquire) && !self.is_listed.swap(true, Release) {
             notice();
@@ -159,12 +161,12 @@ impl<T: Send> Across for Lock<T> {
     }
 }
 
-/// The guard of a lock, between the handlers of one fork. Only the thread that holds the lock
-/// accesses the guard.
+/// The place for the guard of a lock during a fork. Only the thread that holds the lock accesses
+/// it.
 struct Held<T: 'static>(UnsafeCell<Option<MutexGuard<'static, T>>>);
 
-// SAFETY: a guard is written and read only by the thread that has taken its lock, or by that
-// thread's copy, the only thread of a child.
+// SAFETY: only the thread that has taken the lock, or its copy in a child (which has no other
+// thread), writes and reads the guard.
 unsafe impl<T: Send> Sync for Held<T> {}
 
 impl<T> Held<T> {
@@ -173,23 +175,25 @@ impl<T> Held<T> {
     }
 
     fn put(&self, guard: MutexGuard<'static, T>) {
-        // SAFETY: the caller holds the lock, so no other thread is here.
+        // SAFETY: the caller holds the lock, so no other thread accesses the guard.
         let slot = unsafe { &mut *self.0.get() };
         *slot = Some(guard);
     }
 
     fn take(&self) -> Option<MutexGuard<'static, T>> {
-        // SAFETY: the thread that took the lock before the fork, or its copy in the child.
+        // SAFETY: the caller is the thread that took the lock before the fork, or its copy in the
+        // child.
         let slot = unsafe { &mut *self.0.get() };
         slot.take()
     }
 }
 
-/// Installs the handlers. If there is no memory for them, forks are not noticed.
+/// Installs the handlers. If there is no memory for them, forks are not counted.
 fn notice() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handlers take no arguments, and only do what is allowed during a fork.
+        // SAFETY: the handlers take no arguments, and make only calls that are allowed during a
+        // fork.
         let _ = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
 }
@@ -221,9 +225,10 @@ mod tests {
 
     static COUNT: Lock<u64> = Lock::new(1, |count| *count += 10);
 
-    /// Whether this process runs only one test, which may then fork. A child has a copy of every
-    /// descriptor, so other tests would wait until it has closed its copies of their descriptors.
-    /// If the process runs several tests, runs this test in a separate process.
+    /// Whether this process runs only one test. Only then may the test fork: a child has a copy
+    /// of every descriptor, so other tests would wait until the child has closed its copies of
+    /// their descriptors. If the process runs several tests, this function runs the test in a
+    /// separate process.
     fn is_alone(test: &str) -> bool {
         const ROLE: &str = "HAUL_FORK_TEST";
         if std::env::var_os(ROLE).is_some() {
@@ -237,10 +242,10 @@ mod tests {
         false
     }
 
-    /// Runs `act` in a child of fork and returns the child's exit status.
+    /// Runs `act` in a child of fork, and returns the child's exit status.
     fn in_a_child(act: impl FnOnce() -> i32) -> i32 {
-        // SAFETY: the child only does what is allowed after a fork of several threads: it takes
-        // locks that are free in it, and ends.
+        // SAFETY: the child makes only calls that are allowed after a fork of a process with
+        // several threads: it takes locks that are free in the child, and ends.
         match unsafe { libc::fork() } {
             0 => {
                 let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
@@ -249,7 +254,7 @@ mod tests {
             }
             child => {
                 let mut status = 0;
-                // SAFETY: only waits for a child of this process.
+                // SAFETY: the call only waits for a child of this process.
                 assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
                 assert!(libc::WIFEXITED(status), "killed by {}", libc::WTERMSIG(status));
                 libc::WEXITSTATUS(status)
@@ -272,7 +277,7 @@ mod tests {
         });
         is_taken.recv().unwrap();
         let child = in_a_child(|| {
-            // SAFETY: a child that hangs is ended by the signal.
+            // SAFETY: the signal ends a child that hangs.
             unsafe { libc::alarm(30) };
             *COUNT.lock() as i32
         });

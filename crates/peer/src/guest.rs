@@ -1,19 +1,20 @@
-//! The memory of a virtual machine, or of a process that behaves like one. It has the second of
-//! the two contracts under which a peer's memory is mapped.
+//! The memory of a virtual machine, or of a process that behaves like a virtual machine. A peer's
+//! memory is mapped under one of two contracts; this is the second contract.
 //!
 //! The first contract, [`Sealed`](super::memory::Sealed), requires a size that cannot change. A
 //! guest's memory is not sealed, so this contract has other rules:
 //!
-//! - Files are memory files, or files of a file system for which only the kernel provides the
-//!   pages: tmpfs, hugetlbfs, or a local disk. An access to a page that another process or
-//!   machine serves (FUSE, NFS, 9P) could wait for ever. The kernel reports the file system; a
+//! - Files are memory files, or files in a file system whose pages only the kernel provides:
+//!   tmpfs, hugetlbfs, or a local disk. An access to a page that another process or machine
+//!   provides (FUSE, NFS, 9P) could wait forever. The kernel reports the kind of file system. A
 //!   guest's owner cannot mount a file system of a local disk.
-//! - A region must be inside its file when it is mapped. If the file is truncated later, an access
-//!   reads zeros, and [`is_broken`](Guest::is_broken) returns true from then on: see
-//!   [`haul_heap::guard`].
-//! - Regions do not overlap, in the guest's addresses or in the peer's own.
-//! - Every address from the peer is looked up before it is used, with the length of the access.
-//!   Each value is read once.
+//! - A region must be inside its file when it is mapped. If the file is truncated later, an
+//!   access to the missing part reads zeros, and [`is_broken`](Guest::is_broken) returns true
+//!   from then on: see [`haul_heap::guard`].
+//! - Regions do not overlap, neither in the guest's addresses nor in the addresses of the peer's
+//!   process.
+//! - Before an address from the peer is used, it is looked up together with the length of the
+//!   access. Each value is read only once.
 
 use std::ptr::NonNull;
 
@@ -25,30 +26,31 @@ use rustix::mm::ProtFlags;
 use super::error::Error;
 use super::memory;
 
-/// A region as the peer describes it.
+/// The peer's description of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// Its address in the guest.
+    /// The region's address in the guest.
     pub guest: u64,
-    /// Its address in the peer's process.
+    /// The region's address in the peer's process.
     pub peer: u64,
-    /// Its length in bytes.
+    /// The region's length in bytes.
     pub bytes: u64,
-    /// Its offset in its file.
+    /// The region's offset in its file.
     pub offset: u64,
 }
 
-/// The largest sum of all regions: 1 TiB, so that the address space has room for them.
+/// The largest sum of all regions' sizes: 1 TiB, so that the address space has room for the
+/// regions.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// The largest number of regions: the number of descriptors that vhost-user's messages can carry,
-/// and of memory slots.
+/// The largest number of regions. It is the number of descriptors that vhost-user's messages can
+/// carry, and the number of memory slots.
 pub const REGIONS_MAX: usize = 32;
 
-/// The files that a guest's memory may be in, for messages.
+/// The kinds of files for a guest's memory, as text for messages.
 const EXPECTED: &str = "a memory file (memfd), or a file of tmpfs, hugetlbfs or a local disk";
 
-/// The kind of a file system: which side provides its pages.
+/// The kind of a file system: where its pages come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileSystem {
     /// Its pages are memory, without a disk.
@@ -61,9 +63,9 @@ enum FileSystem {
 }
 
 impl FileSystem {
-    /// The kind of a file system by its number in linux/magic.h. For ZFS and other file systems
-    /// that are missing there, the numbers are from their sources. A writable file of an overlay
-    /// is in its upper folder, which is never served by another process: see the kernel's
+    /// The kind of the file system with this number in linux/magic.h. The numbers of ZFS and
+    /// others that are missing there are from their sources. A writable file in an overlay is in
+    /// its upper folder, whose pages never come from another process: see the kernel's
     /// `ovl_mount_dir_check`.
     fn of(number: u64) -> Self {
         // The number has 32 bits, and some machines sign-extend it.
@@ -92,7 +94,7 @@ impl FileSystem {
     }
 }
 
-/// The text for memory that was refused.
+/// Describes the error for memory that was refused.
 pub fn said(error: &Error) -> String {
     match error {
         Error::Memory { found, expected } => format!("{found}; {expected} is expected"),
@@ -138,7 +140,7 @@ impl Mapped {
             let found = format!("a region of {bytes} B at {offset} of {} B", status.st_size);
             return refuse(found, "a region inside its file");
         }
-        // For hugetlbfs, the block size is the size of its pages.
+        // In hugetlbfs, the block size is the page size.
         let page = match system {
             FileSystem::Memory => u64::try_from(status.st_blksize).unwrap_or(0).max(4096),
             _ => rustix::param::page_size() as u64,
@@ -165,20 +167,21 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // The guard ends first, so that it does not map zeros over a later mapping of other code.
+        // The guard is dropped first, so that it does not map zeros over a later mapping by other
+        // code.
         self.guard = None;
         memory::unmap(self.start, self.mapped_bytes);
     }
 }
 
-/// The whole memory of a guest, mapped.
+/// The mapped memory of a guest.
 #[derive(Debug, Default)]
 pub struct Guest {
     regions: Vec<Mapped>,
 }
 
 // SAFETY: the mappings belong to this value. Accesses use addresses that were looked up, and
-// tolerate concurrent writes of another process.
+// tolerate concurrent writes by another process.
 unsafe impl Send for Guest {}
 // SAFETY: as above.
 unsafe impl Sync for Guest {}
@@ -199,14 +202,14 @@ impl Default for Cached {
     }
 }
 
-// SAFETY: it only holds an address of a mapping that its user keeps.
+// SAFETY: it contains only an address in a mapping, and its user keeps the mapping.
 unsafe impl Send for Cached {}
 
 impl Guest {
-    /// Maps the regions that a peer describes, each with its file.
+    /// Maps the regions that a peer describes. Each region comes with its file.
     ///
     /// # Errors
-    /// [`Error::Memory`] for regions that do not fulfil the contract; [`Error::System`].
+    /// [`Error::Memory`] if a region does not meet the contract; [`Error::System`].
     pub fn map<F: AsFd>(regions: &[(Described, F)]) -> Result<Self, Error> {
         let expected = "regions that do not overlap, of 1 TiB at most in all";
         let refuse = |found: String| Err(Error::Memory { found, expected });
@@ -233,13 +236,13 @@ impl Guest {
         Ok(Self { regions: mapped.collect::<Result<_, _>>()? })
     }
 
-    /// Whether a page of the memory was missing when it was accessed.
+    /// Whether a page of the memory was missing at an access.
     #[inline]
     pub fn is_broken(&self) -> bool {
         self.regions.iter().any(|region| region.guard.as_ref().is_some_and(Guard::is_broken))
     }
 
-    /// The reason why accesses to this memory may be slow; `None` if they are not.
+    /// The reason if accesses to this memory may be slow; else `None`.
     pub fn slow(&self) -> Option<String> {
         self.regions.iter().find_map(|region| match region.system {
             FileSystem::Disk(name) => Some(format!(
@@ -251,8 +254,8 @@ impl Guest {
         })
     }
 
-    /// The address in this process of `bytes` bytes at an address of the guest, if all bytes are
-    /// in one region.
+    /// Translates the address `guest` in the guest to an address in this process, if all `bytes`
+    /// bytes there are in one region.
     #[inline(always)]
     pub fn at(&self, cached: &mut Cached, guest: u64, bytes: u64) -> Option<NonNull<u8>> {
         let offset = guest.wrapping_sub(cached.start);
@@ -270,8 +273,8 @@ impl Guest {
         (bytes <= here).then_some(at)
     }
 
-    /// The address in this process of an address of the guest, and the number of bytes from there
-    /// to the end of the region.
+    /// Translates the address `guest` in the guest to an address in this process. Also returns
+    /// the number of bytes from there to the end of the region.
     #[inline]
     pub fn part(&self, cached: &mut Cached, guest: u64) -> Option<(NonNull<u8>, u64)> {
         let is_in =
@@ -284,8 +287,8 @@ impl Guest {
         Some((unsafe { region.first.add(offset as usize) }, bytes - offset))
     }
 
-    /// The address in this process of `bytes` bytes at an address of the peer's process, if all
-    /// bytes are in one region and the address is a multiple of `align`.
+    /// Translates the address `peer` in the peer's process to an address in this process, if all
+    /// `bytes` bytes there are in one region and the result is a multiple of `align`.
     #[inline]
     pub fn at_peer(&self, peer: u64, bytes: u64, align: usize) -> Option<NonNull<u8>> {
         self.regions.iter().find_map(|region| {
@@ -386,7 +389,7 @@ mod tests {
         for (number, expected) in [
             (0x0102_1994, FileSystem::Memory),
             (0x9584_58f6, FileSystem::Memory),
-            // A sign-extended number, as on some machines.
+            // The number is sign-extended, like on some machines.
             (0xffff_ffff_9584_58f6, FileSystem::Memory),
             (0xef53, FileSystem::Disk("ext4")),
             (0x6573_5546, FileSystem::Served("FUSE")),
@@ -398,7 +401,8 @@ mod tests {
         let bytes = 1 << 16;
         let memory = Guest::map(&[(region(0, bytes, 0), file(bytes))]).unwrap();
         assert_eq!(memory.slow(), None);
-        // A file of the kernel, without a size, in none of these file systems.
+        // A file that the kernel provides, without a size, which is in none of these file
+        // systems.
         let other = std::fs::File::open("/proc/self/maps").unwrap();
         let refused = Guest::map(&[(region(0, 16, 0), other)]).unwrap_err();
         assert!(said(&refused).contains("of type 0x9fa0; a memory file (memfd)"), "{refused:?}");

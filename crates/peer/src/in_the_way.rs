@@ -1,5 +1,5 @@
-//! A file that prevents this process from making a file or a socket: its kind, its owner and the
-//! remedy.
+//! Describes a file that prevents this process from creating a file or a socket: its kind, its
+//! owner and the remedy.
 
 use std::fmt;
 use std::fs;
@@ -10,8 +10,8 @@ use std::path::Path;
 use crate::foreign::lock_holder;
 use rustix::fd::AsFd;
 
-/// The file that is in the way. This is the inner error of an [`io::Error`] of kind
-/// [`AddrInUse`](io::ErrorKind::AddrInUse).
+/// The description of the file, and the remedy. This is the inner error of an [`io::Error`] of
+/// kind [`AddrInUse`](io::ErrorKind::AddrInUse).
 #[derive(Debug)]
 pub struct InTheWay {
     what: String,
@@ -32,8 +32,8 @@ impl InTheWay {
         io::Error::new(io::ErrorKind::AddrInUse, self)
     }
 
-    /// Describes the file at the path of a socket: a socket that a process may still have, or
-    /// another file.
+    /// Describes the file at the path where the socket should be: a socket that a process may
+    /// still have open, or another file.
     pub fn of_socket(path: &Path) -> Self {
         let Ok(status) = fs::symlink_metadata(path) else {
             let remedy = "try again, or name another path";
@@ -68,8 +68,8 @@ impl InTheWay {
         Self { what: format!("{what} user {owner}'s"), remedy }
     }
 
-    /// Describes a lock of a folder, flock(2), which every process that may read the folder can
-    /// take.
+    /// Describes another process's lock of a folder (flock(2)). Any process that may read the
+    /// folder can take it.
     pub fn of_lock(folder: &impl AsFd) -> Self {
         let what = format!("{} has locked the folder of the socket (flock)", lock_holder(folder));
         let remedy = "end that process, or name a path in a folder that only you may read";
@@ -77,7 +77,7 @@ impl InTheWay {
     }
 }
 
-/// The remedy if a file is in the way; `None` for any other reason.
+/// The remedy if `reason` contains an [`InTheWay`]; else `None`.
 pub fn remedy(reason: &io::Error) -> Option<&'static str> {
     reason.get_ref()?.downcast_ref::<InTheWay>().map(|it| it.remedy)
 }

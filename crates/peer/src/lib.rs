@@ -1,21 +1,21 @@
 //! Communication with another process: sockets, descriptors, identity, death and shared memory.
 //!
-//! `haul-channel` and `haul-forward` use this crate. Its interface is for them alone and may change
-//! with any version: a program should depend on `haul`.
+//! `haul-channel` and `haul-forward` use this crate. Its interface is only for these two crates
+//! and may change with any version. A program should depend on `haul`.
 //!
 //! From the bottom up:
 //!
-//! - `foreign`: files of another user, and the process that has locked a file;
-//! - `fork`: what a fork leaves in the child;
-//! - `descriptor`: descriptors that this library keeps;
-//! - `error`: errors, to which each user of this crate adds its own text;
+//! - `foreign`: files that another user left, and the process that has locked a file;
+//! - `fork`: locks and threads that stay valid in a child of fork;
+//! - `descriptor`: descriptors that this library keeps, none of which is 0, 1 or 2;
+//! - `error`: errors without texts, which each user of this crate adds;
 //! - `life`: whether another process still has a copy of a value;
-//! - `caller`: events that are shared with a peer, signalled without waiting;
+//! - `caller`: signals events that are shared with a peer, without waiting;
 //! - `deadline`: time limits;
-//! - `closer`: descriptors whose closing a peer may delay;
+//! - `closer`: closes descriptors in the background, because a peer may delay a close;
 //! - `received`: descriptors that a peer handed over;
 //! - `socket`: the Unix socket: packets, descriptors and their sender;
-//! - `in_the_way`: a file at the path where a file or a socket is to be made;
+//! - `in_the_way`: describes a file that prevents the creation of a file or a socket;
 //! - `listening`: the path of a listener;
 //! - `users`: the users whose processes may be at the other end;
 //! - `process`: the process at the other end: its identity, and whether it lives;
@@ -23,7 +23,7 @@
 //! - `poller`: the descriptor that an event loop polls;
 //! - `memory`: memory files, and the contract under which a peer's file is mapped;
 //! - `region`: mapped memory that is shared with a peer;
-//! - `guest`: the memory of a virtual machine, mapped under the contract for it.
+//! - `guest`: the memory of a virtual machine, and the contract under which it is mapped.
 //!
 //! Only this crate makes system calls that concern another process.
 
@@ -47,7 +47,7 @@ pub mod region;
 pub mod socket;
 pub mod users;
 
-/// The example of the crate's README, which must stay true.
+/// Tests the example in the crate's README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

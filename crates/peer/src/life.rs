@@ -1,8 +1,8 @@
-//! Whether another process still has a copy of a value that a fork made.
+//! Detects whether another process still has a copy of a value. A fork makes such copies.
 //!
-//! A value that several processes may have keeps a [`Life`], a separate descriptor. When a
-//! process drops its copy, the kernel shows whether other copies remain: a set of epoll(7)
-//! contains a file as long as any process has the file open.
+//! A value of which several processes may have copies contains a [`Life`], which is a separate
+//! descriptor. When a process drops its copy, it asks the kernel whether other copies remain: an
+//! epoll(7) set contains a file as long as any process has the file open.
 
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -12,20 +12,21 @@ use super::descriptor::kept;
 use super::error::Error;
 use super::fork::{self, Here};
 
-/// The descriptor that all copies of a value share. It is closed on exec and at the end of the
-/// process.
+/// The descriptor that all copies of a value share. The kernel closes a process's copy on exec
+/// and when the process ends.
 #[derive(Debug)]
 pub struct Life {
     /// A descriptor that is always readable.
     file: OwnedFd,
-    /// The process that made it, and the number of forks that had been noticed then.
+    /// The process that created the value, and the number of forks that were counted at that
+    /// time.
     here: Here,
     forks: u64,
 }
 
 impl Life {
     /// # Errors
-    /// [`Error::System`] if no descriptor can be made.
+    /// [`Error::System`] if no descriptor can be created.
     pub fn new() -> Result<Self, Error> {
         let here = Here::now();
         let forks = fork::forks();
@@ -34,9 +35,9 @@ impl Life {
         Ok(Self { file, here, forks })
     }
 
-    /// Ends this copy and returns whether it was the last one. If the check fails because no
-    /// descriptor is free, returns false. Costs nothing without a fork, otherwise some system
-    /// calls.
+    /// Closes this copy and returns whether it was the last copy. If the check fails because no
+    /// descriptor is free, returns false. Makes no system call if there was no fork, otherwise a
+    /// few.
     pub fn was_last(self) -> bool {
         if self.here.is_here() && self.forks == fork::forks() {
             return true;
@@ -44,7 +45,7 @@ impl Life {
         self.leave_and_check().unwrap_or(false)
     }
 
-    /// Closes this copy and returns whether no others exist.
+    /// Closes this copy and returns whether no other copy exists.
     fn leave_and_check(self) -> Result<bool, Errno> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&set, &self.file, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;

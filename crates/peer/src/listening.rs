@@ -1,6 +1,5 @@
-//! The path of a listener: how it is bound, and removed again. A process that is killed leaves
-//! its socket at the path, without a listener. The next process detects that and replaces the
-//! socket.
+//! Binds a listener to a path, and removes the path again. A process that is killed leaves a
+//! socket without a listener at the path. The next process detects this and replaces the socket.
 
 use std::fs;
 use std::io;
@@ -18,12 +17,12 @@ use super::error::Error;
 use super::in_the_way::InTheWay;
 use super::socket::{self, at};
 
-/// The number of attempts to lock a folder, and the time between two attempts. Together they take
-/// half a second, a thousand times as long as a process holds the lock.
+/// The number of attempts to lock a folder, and the time between two attempts. All attempts
+/// together take half a second. A process holds the lock for a thousandth of this time.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// A path and the socket that was made there.
+/// A path and the socket that was created there.
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,
@@ -45,11 +44,12 @@ impl Bound {
         if self.socket != Some((status.st_dev, status.st_ino)) {
             return Err(Errno::STALE);
         }
-        // For such a descriptor the mode can only be changed through a path.
+        // A descriptor with O_PATH does not allow a change of the mode, but its path in /proc
+        // does.
         rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)
     }
 
-    /// Removes the path, unless it leads to another socket now. While the own socket is open, no
+    /// Removes the path, unless it leads to another socket now. While this socket is open, no
     /// other socket has its inode.
     pub fn remove(&self) {
         if self.socket.is_some() && inode(&self.path) == self.socket {
@@ -64,8 +64,9 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     Some((status.dev(), status.ino()))
 }
 
-/// Makes a socket at `path`, for this user alone or for all users that reach it, with room for
-/// `backlog` connections. Replaces a socket without a listener.
+/// Creates a listening socket at `path`, with room for `backlog` connections. Only this user may
+/// connect or, if `is_for_all`, all users that can reach the path. Replaces a socket without a
+/// listener.
 pub fn listen(
     path: &Path,
     kind: SocketType,
@@ -76,12 +77,12 @@ pub fn listen(
     let socket = socket::new_socket(path, kind)?;
     let own = Mode::RUSR | Mode::WUSR;
     let all = own | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
-    // The file that bind() makes gets the socket's mode, so there is no instant at which other
-    // users may connect.
+    // The file that bind() creates gets the socket's mode, so other users can never connect too
+    // early.
     rustix::fs::fchmod(&socket, if is_for_all { all } else { own })
         .map_err(|reason| at("protect", path)(reason.into()))?;
     let bound = take(path, &address, &socket).map_err(at("bind", path))?;
-    // The umask has cleared bits of the mode of the file that bind() made.
+    // The umask has cleared bits in the mode of the file that bind() created.
     if is_for_all && let Err(reason) = bound.set_mode(all) {
         bound.remove();
         return Err(at("protect", path)(reason.into()));
@@ -95,9 +96,10 @@ pub fn listen(
     }
 }
 
-/// Binds the socket, and replaces a socket that no process has open. The folder is locked. So if
-/// two processes find a socket abandoned, the second one does not remove the socket of the first,
-/// and no process finds a socket that is about to be bound. Without the lock nothing is replaced.
+/// Binds the socket, and replaces a socket that no process has open. The folder is locked
+/// meanwhile. So if two processes find a socket abandoned, the second process does not remove the
+/// socket of the first. Also, no process treats a socket as abandoned while another process is
+/// binding it. If the folder cannot be locked, no socket is replaced.
 fn take(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> io::Result<Bound> {
     let lock = lock_folder(path);
     let bind = || rustix::net::bind(socket, address);
@@ -121,9 +123,9 @@ fn take(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> io::Result<B
     Ok(Bound::of(path))
 }
 
-/// Whether the path leads to a socket that no process has open. The probe connects with another
-/// type of socket, so that a listener does not notice it. The kernel refuses the type if a
-/// process has the socket open, and the connection if no process does.
+/// Whether the path leads to a socket that no process has open. To check this, the function
+/// connects with another type of socket, so that a listener does not notice it. If a process has
+/// the socket open, the kernel refuses the type; if no process has, it refuses the connection.
 fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> bool {
     if !fs::symlink_metadata(path).is_ok_and(|status| status.file_type().is_socket()) {
         return false;
@@ -133,14 +135,15 @@ fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> bool {
     probe.is_ok_and(|probe| rustix::net::connect(&probe, address) == Err(Errno::CONNREFUSED))
 }
 
-/// A lock of a folder. It is released when this is dropped, not only when the descriptor is
-/// closed, because a child that another thread forked meanwhile has a copy of the descriptor.
+/// A lock of a folder. Dropping this value releases the lock explicitly. Closing the descriptor
+/// would not suffice, because a child that another thread forked meanwhile has a copy of the
+/// descriptor.
 #[derive(Debug)]
 struct Locked(OwnedFd);
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // This cannot fail for a locked file.
+        // Unlocking a locked file cannot fail.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -220,7 +223,7 @@ mod tests {
         lock_folder(&path).unwrap();
     }
 
-    /// If many listeners find the socket abandoned at once, one of them gets the path, and
+    /// If many listeners find the socket abandoned at once, one listener gets the path, and
     /// clients can connect to it.
     #[test]
     fn one_of_many_concurrent_listeners_gets_path() {

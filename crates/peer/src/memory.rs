@@ -1,11 +1,11 @@
-//! Memory files: how they are made, and how a peer's file is mapped under a contract.
+//! Memory files: creates them, and maps a peer's file under a contract.
 //!
-//! A mapping of a file that shrinks kills its reader with SIGBUS. So a peer's file is only mapped
-//! under a contract that excludes this; the caller names the contract. A peer can still punch
-//! holes; an access to a hole is caught ([`guarded`]). [`Sealed`] is the contract of a peer that
-//! seals its memory: seals and size are checked before the file is mapped, and pages are
-//! allocated before they are accessed. The contract of a virtual machine's memory, which is not
-//! sealed, is in [`guest`](super::guest).
+//! If a mapped file shrinks, an access to the mapping kills the process with SIGBUS. So a peer's
+//! file is mapped only under a contract that excludes this. The caller names the contract. A peer
+//! can still punch holes into the file, but a guard handles an access to a hole ([`guarded`]).
+//! [`Sealed`] is the contract of a peer that seals its memory: seals and size are checked before
+//! the file is mapped, and pages are allocated before they are accessed. The contract of a
+//! virtual machine's memory, which is not sealed, is in [`guest`](super::guest).
 
 use std::ffi::CStr;
 use std::io;
@@ -21,16 +21,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use super::descriptor::kept;
 use super::error::Error;
 
-/// A contract that the kernel enforces, by seals that cannot be removed.
+/// A contract that the kernel enforces: its seals cannot be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sealed {
-    /// The size is sealed: both ends read and write, and neither can add a seal.
+    /// The size is sealed: both ends read and write, and neither end can add a seal.
     Size,
-    /// The size is sealed, and all pages are allocated: memory that is handed over unsealed. The
-    /// receiving process may add seals.
+    /// The size is sealed, and all pages are allocated. This is for memory that is handed over to
+    /// the receiving process, which may add seals.
     Handover,
-    /// Size and bytes are sealed, and all pages are allocated: no process can ever write to the
-    /// memory.
+    /// The size and the bytes are sealed, and all pages are allocated: no process can ever write
+    /// to the memory.
     Bytes,
 }
 
@@ -49,19 +49,20 @@ impl Sealed {
     }
 }
 
-/// TMPFS_MAGIC of linux/magic.h: the file system of memfd_create without MFD_HUGETLB. Huge pages of
-/// hugetlbfs can run out under a mapping, which ends in SIGBUS even with seals.
+/// TMPFS_MAGIC of linux/magic.h: the file system of memfd_create without MFD_HUGETLB. Memory from
+/// hugetlbfs is refused, because its pool of huge pages can be empty at an access, which raises
+/// SIGBUS even with seals.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// The unit of `st_blocks`, stat(2).
 const BLOCK_BYTES: u64 = 512;
 
-/// Makes a memory file of this size, closed on exec, which may still be sealed.
+/// Creates a memory file of this size, closed on exec. Seals can be added to it.
 pub fn create_file(size_bytes: usize) -> Result<OwnedFd, Error> {
     create_named(c"haul-channel", size_bytes)
 }
 
-/// Makes a memory file whose size is sealed, with a name that a process's maps show.
+/// Creates a memory file with a sealed size. `/proc/PID/maps` shows its name.
 pub fn create_sealed(name: &CStr, size_bytes: usize) -> Result<OwnedFd, Error> {
     let file = create_named(name, size_bytes)?;
     seal(&file, Sealed::Size)?;
@@ -75,12 +76,13 @@ fn create_named(name: &CStr, size_bytes: usize) -> Result<OwnedFd, Error> {
     Ok(file)
 }
 
-/// The largest file that this process may make: RLIMIT_FSIZE, which also applies to memory files.
+/// The size of the largest file that this process may create: RLIMIT_FSIZE, which also applies to
+/// memory files.
 pub fn file_bytes_max() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
-/// Sets the size of a memory file. Refuses a size over the limit, for which the kernel would end
+/// Sets the size of a memory file. Refuses a size above the limit, because the kernel would end
 /// the process with SIGXFSZ.
 fn size(file: &OwnedFd, size_bytes: usize) -> Result<(), Error> {
     let limit = file_bytes_max();
@@ -94,8 +96,8 @@ fn size(file: &OwnedFd, size_bytes: usize) -> Result<(), Error> {
     rustix::fs::ftruncate(file, size_bytes as u64).map_err(Error::system("size memory"))
 }
 
-/// Makes a memory file of this size with all pages allocated; if `is_huge`, pages of 2 MiB from the
-/// kernel's pool.
+/// Creates a memory file of this size, and allocates all its pages. If `is_huge`, these are pages
+/// of 2 MiB from the kernel's pool.
 ///
 /// # Errors
 /// [`Error::System`] if there is no memory for the pages.
@@ -110,18 +112,19 @@ pub fn create_filled(size_bytes: usize, is_huge: bool) -> Result<OwnedFd, Error>
     Ok(file)
 }
 
-/// The number of bytes whose pages one call allocates, in about 1 ms. Kernels up to the 6.1 of
-/// Debian 12 free all pages of a call that a signal interrupts. So in a program with a timer, the
-/// allocation of a large message in one call would never end. An interrupted piece is tried again
-/// with half the size, down to a page, so that a timer of any rate cannot block it.
+/// One call allocates the pages for this many bytes, in about 1 ms. If a signal interrupts the
+/// call, kernels up to version 6.1 (Debian 12) free all its pages. So in a program with a timer,
+/// the allocation of a large message in one call might never end. After an interruption, the next
+/// call allocates half as much, down to a page, so that a timer of any rate cannot prevent the
+/// allocation.
 const RESERVE_BYTES: usize = 4 << 20;
 
-/// The smallest page of this architecture's processors.
+/// Bytes of the smallest page on this architecture.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Guards a mapping of a file whose pages have `page_bytes`: an access to a page that a peer
-/// removed does not raise a signal, but the guard records it. The caller must drop the guard
-/// before the mapping.
+/// Guards a mapping of a file with pages of `page_bytes` bytes. If a peer has removed a page, an
+/// access does not end the process, and the guard records it. The caller must drop the guard
+/// before it unmaps the mapping.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -163,14 +166,15 @@ pub fn is_sealed(file: impl AsFd, contract: Sealed) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(contract.seals()))
 }
 
-/// Refuses a descriptor that is not a memory file, or does not fulfil the contract.
+/// Refuses a descriptor that is not a memory file, or does not meet the contract.
 ///
 /// # Errors
 /// [`Error::Memory`], [`Error::System`].
 pub fn check(file: BorrowedFd<'_>, size_bytes: usize, contract: Sealed) -> Result<(), Error> {
     let refuse = |found: String, expected| Err(Error::Memory { found, expected });
-    // The seals are read first, because a size that is read before the seal may be outdated. And
-    // a file without seals may be in the peer's own file system, which may never answer.
+    // The seals are read first, because a size that is read before the seal may be outdated.
+    // Also, a file without seals may be in a file system that the peer provides, which may never
+    // answer.
     let Ok(found) = rustix::fs::fcntl_get_seals(file) else {
         return refuse("a descriptor that cannot be sealed".into(), "a memory file");
     };
@@ -189,8 +193,8 @@ pub fn check(file: BorrowedFd<'_>, size_bytes: usize, contract: Sealed) -> Resul
     if status.st_size as u64 != size_bytes as u64 {
         return refuse(format!("memory of {} B", status.st_size), "the size that was agreed on");
     }
-    // In memory that can no longer be written to, a missing page can never be allocated, so an
-    // access might fail. And memory that is handed over must be complete.
+    // If no process may write to the memory any more, a missing page can never be allocated, so
+    // an access might fail. Memory that is handed over must also be complete.
     let blocks = status.st_blocks as u64;
     if contract.has_all_pages() && blocks * BLOCK_BYTES < size_bytes as u64 {
         return refuse(format!("memory with {blocks} blocks"), "memory without holes");
@@ -198,9 +202,10 @@ pub fn check(file: BorrowedFd<'_>, size_bytes: usize, contract: Sealed) -> Resul
     Ok(())
 }
 
-/// Allocates every page of mapped, sealed memory before it is accessed, because the blocks that
-/// [`check`] counted may be behind its end. With strict overcommit an access to a hole can fail,
-/// which would be SIGBUS. Otherwise it cannot fail, and this does nothing.
+/// Allocates every page of mapped, sealed memory before an access. The memory may have holes,
+/// because the blocks that [`check`] counted may be after its end. With strict overcommit, an
+/// access to a hole can fail and raise SIGBUS. Without strict overcommit it cannot fail, and this
+/// function does nothing.
 ///
 /// # Errors
 /// [`Error::Memory`].
@@ -213,11 +218,12 @@ pub fn fill_holes(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
 }
 
 fn populate(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
-    // SAFETY: reads pages of a mapping of this size that the caller has, and does not change it.
+    // SAFETY: the call reads pages of a mapping of this size that the caller owns, and does not
+    // change the mapping.
     let result =
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), size_bytes, Advice::LinuxPopulateRead) };
     match result {
-        // Kernels before 5.14 do not know the advice.
+        // Linux before 5.14 does not support the advice.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(reason) => Err(Error::Memory {
             found: format!("memory with holes that cannot be filled ({reason})"),
@@ -226,7 +232,7 @@ fn populate(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
     }
 }
 
-/// Maps a memory file that was checked, or that this process made.
+/// Maps a memory file that was checked, or that this process created.
 pub fn map_file(
     file: BorrowedFd<'_>,
     size_bytes: usize,
@@ -236,8 +242,8 @@ pub fn map_file(
     map_file_at(0, file, size_bytes, protection, flags)
 }
 
-/// Like [`map_file`], at this address if it is unmapped. The flags must not replace existing
-/// mappings.
+/// Like [`map_file`], but at this address if nothing is mapped there. The flags must not replace
+/// existing mappings.
 pub fn map_file_at(
     address: usize,
     file: BorrowedFd<'_>,
@@ -248,7 +254,7 @@ pub fn map_file_at(
     map(address, file, (0, size_bytes), protection, flags)
 }
 
-/// Maps a part of such a file, shared, from a page boundary on.
+/// Maps a part of a memory file, shared. `offset` must be a page boundary.
 pub fn map_part(
     file: BorrowedFd<'_>,
     offset: usize,
@@ -258,8 +264,8 @@ pub fn map_part(
     map(0, file, (offset, length), protection, MapFlags::SHARED)
 }
 
-/// Maps a whole memory file to read and write at a multiple of `align`, a power of two, and asks
-/// for transparent huge pages.
+/// Maps a whole memory file for reading and writing at a multiple of `align`, a power of two, and
+/// requests transparent huge pages.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -303,12 +309,12 @@ pub fn map_aligned(
     })
 }
 
-/// Populates the page table of a mapping, so that no later access faults. Kernels before 5.14
-/// cannot do this; then the accesses populate it.
+/// Populates the page table of a mapping, so that no later access causes a page fault. Linux
+/// before 5.14 cannot do this, so the accesses populate the page table.
 pub fn populate_to_write(base: NonNull<u8>, size_bytes: usize) {
     let advice = Advice::LinuxPopulateWrite;
-    // SAFETY: populates pages of a mapping of this size that the caller has, and does not change
-    // their content.
+    // SAFETY: the call populates pages of a mapping of this size that the caller owns, and does
+    // not change their content.
     let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), size_bytes, advice) };
 }
 
@@ -330,9 +336,10 @@ fn map(
     })
 }
 
-/// Unmaps a mapping that the caller owns and has no more references into.
+/// Unmaps a mapping that the caller owns. The caller must have no more references into it.
 pub fn unmap(base: NonNull<u8>, size_bytes: usize) {
-    // SAFETY: callers pass a mapping of exactly this size that they made and now give up.
+    // SAFETY: callers pass a mapping of exactly this size that they created and do not use any
+    // more.
     let result = unsafe { rustix::mm::munmap(base.as_ptr().cast(), size_bytes) };
     debug_assert!(result.is_ok(), "munmap: {result:?}");
 }
@@ -353,7 +360,8 @@ mod tests {
         assert!(reserve(create_file(1).unwrap().as_fd(), 0, 0).is_err());
     }
 
-    /// Pages behind the end of a file count like others, so they can hide holes.
+    /// Pages after the end of a file count like other pages, so a file with such pages can have
+    /// undetected holes.
     #[test]
     fn populate_fills_holes_hidden_by_blocks_behind_end() {
         let size_bytes = 64 << 10;
@@ -368,7 +376,7 @@ mod tests {
         populate(base, size_bytes).unwrap();
         assert_eq!((blocks(&file) - before) * BLOCK_BYTES, size_bytes as u64);
         unmap(base, size_bytes);
-        // A page behind the end of a file never exists.
+        // A page after the end of a file never exists.
         let base = map_file(file.as_fd(), 2 * size_bytes, ProtFlags::READ, MapFlags::PRIVATE);
         let result = populate(base.as_ref().copied().unwrap(), 2 * size_bytes);
         assert!(matches!(result, Err(Error::Memory { .. })), "{result:?}");

@@ -1,5 +1,5 @@
-//! The descriptor that an event loop polls. It is readable if the socket is, and while this end has
-//! pending work that no event of the peer signals.
+//! The descriptor that an event loop polls. It is readable if the socket is readable, and while
+//! this end has pending work that no event from the peer signals.
 
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,21 +12,22 @@ use rustix::io::Errno;
 use super::descriptor::kept;
 use super::error::Error;
 
-/// One descriptor for both: an epoll set of the socket and, while work is pending, of a descriptor
-/// that is always readable.
+/// One descriptor for both conditions: an epoll set that contains the socket and, while work is
+/// pending, a descriptor that is always readable.
 #[derive(Debug)]
 pub struct Poller {
     set: OwnedFd,
     always: &'static OwnedFd,
-    /// The directions with pending work, one bit per direction, changed under the lock. Only the
-    /// thread that uses a direction changes its bit, so that thread may read it without the lock.
+    /// The directions with pending work, one bit per direction. A bit is changed only under the
+    /// lock. Only the thread that uses a direction changes its bit, so this thread may read the
+    /// bit without the lock.
     pending: AtomicU8,
     lock: Mutex<()>,
 }
 
 impl Poller {
     /// # Errors
-    /// [`Error::System`] if no descriptor can be made.
+    /// [`Error::System`] if no descriptor can be created.
     pub fn new(socket: BorrowedFd<'_>) -> Result<Self, Error> {
         let failed = || Error::system::<Errno>("make a descriptor to poll");
         let always = always().map_err(failed())?;
@@ -37,14 +38,16 @@ impl Poller {
     }
 
     /// Marks that work is pending in this direction, 0 or 1. Returns false if the kernel refuses,
-    /// because memory or watches are exhausted. Then the caller must not leave work pending.
+    /// because memory or watches are exhausted. In this case the caller must not leave work
+    /// pending.
     pub fn set_pending(&self, direction: usize) -> bool {
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let pending = self.pending.load(Relaxed);
         let data = epoll::EventData::new_u64(1);
         if pending == 0 {
             match epoll::add(&self.set, self.always, data, epoll::EventFlags::IN) {
-                // An ancestor of this process has the same set, and left work pending.
+                // EXIST: the process that forked this process uses the same set, and had work
+                // pending.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(_) => return false,
             }
@@ -62,7 +65,7 @@ impl Poller {
         let pending = self.pending.load(Relaxed) & !(1 << direction);
         self.pending.store(pending, Relaxed);
         if pending == 0 {
-            // This cannot fail, because the descriptor is in the set.
+            // The call cannot fail, because the descriptor is in the set.
             let _ = epoll::delete(&self.set, self.always);
         }
     }
@@ -74,7 +77,7 @@ impl AsFd for Poller {
     }
 }
 
-/// A descriptor that is always readable. The process has only one.
+/// A descriptor that is always readable. All pollers of the process share it.
 fn always() -> Result<&'static OwnedFd, Errno> {
     static ALWAYS: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(always) = ALWAYS.get() {

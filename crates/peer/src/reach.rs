@@ -1,4 +1,4 @@
-//! Access to another process's memory through the kernel. That process does not take part.
+//! Accesses another process's memory through the kernel. That process runs no code for this.
 
 use std::io;
 
@@ -10,15 +10,17 @@ pub fn can_read(process: i32, address: u64, expected: u64) -> bool {
         && u64::from_ne_bytes(bytes) == expected
 }
 
-/// Reads another process's memory, possibly fewer bytes than the target has.
+/// Reads another process's memory. Returns how many bytes it read, possibly fewer than `target`
+/// has room for.
 pub fn read(process: i32, address: u64, target: &mut [u8]) -> io::Result<usize> {
     let local = libc::iovec { iov_base: target.as_mut_ptr().cast(), iov_len: target.len() };
     let remote = libc::iovec {
         iov_base: std::ptr::without_provenance_mut(address as usize),
         iov_len: target.len(),
     };
-    // SAFETY: one vector at each side. The local one names a slice borrowed uniquely; the remote
-    // one names another process's memory, which the kernel checks and only reads.
+    // SAFETY: there is one local and one remote vector. The local vector names a slice that is
+    // borrowed mutably. The remote vector names another process's memory, which the kernel checks
+    // and only reads.
     let count =
         unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
     match count {
@@ -28,7 +30,8 @@ pub fn read(process: i32, address: u64, target: &mut [u8]) -> io::Result<usize> 
     }
 }
 
-/// Writes to another process's memory, possibly fewer bytes than the slices have.
+/// Writes to another process's memory. Returns how many bytes it wrote, possibly fewer than the
+/// slices contain.
 pub fn write(process: i32, slices: &[&[u8]], address: u64) -> io::Result<usize> {
     let local: Vec<libc::iovec> = slices
         .iter()
@@ -39,8 +42,8 @@ pub fn write(process: i32, slices: &[&[u8]], address: u64) -> io::Result<usize> 
         iov_len: slices.iter().map(|slice| slice.len()).sum(),
     };
     let count = local.len() as libc::c_ulong;
-    // SAFETY: `count` local vectors that name borrowed slices, which the kernel only reads, and one
-    // remote vector in another process, which the kernel checks.
+    // SAFETY: `count` local vectors name borrowed slices, which the kernel only reads. One remote
+    // vector names memory of another process, which the kernel checks.
     let written =
         unsafe { libc::process_vm_writev(process, local.as_ptr(), count, &raw const remote, 1, 0) };
     match written {

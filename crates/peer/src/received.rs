@@ -1,7 +1,8 @@
-//! Descriptors that the peer handed over. Closing such a descriptor may wait for the peer: a file
-//! of the peer's own file system (FUSE) asks the peer, and a socket with SO_LINGER waits for
-//! unsent bytes. No deadline ends that wait. So only descriptors that the kernel closes without
-//! the peer are kept: memory and pidfds. Background threads close all others, see `closer`.
+//! Descriptors that the peer handed over. Closing such a descriptor may wait for the peer: if it
+//! is a file in the peer's own file system (FUSE), the kernel asks the peer, and a socket with
+//! SO_LINGER waits for unsent bytes. No deadline ends this wait. So this process keeps only
+//! descriptors that the kernel can close without the peer: memory and pidfds. Background threads
+//! close all other descriptors: see `closer`.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::LazyLock;
@@ -13,7 +14,7 @@ use super::caller::is_event;
 use super::closer;
 use super::error::Error;
 
-/// The descriptor of a packet.
+/// The descriptor that came with a packet.
 #[derive(Debug, Default)]
 pub enum Received {
     /// No descriptor arrived.
@@ -21,16 +22,18 @@ pub enum Received {
     Nothing,
     /// Memory, or a pidfd.
     File(OwnedFd),
-    /// More than one; all were closed.
+    /// More than one descriptor arrived; all were closed.
     Several,
-    /// A descriptor whose closing may wait; a background thread closes it.
+    /// A descriptor of another kind, whose closing may wait for the peer. A background thread
+    /// closes it.
     Foreign,
-    /// This process may have no more descriptors, so the kernel dropped those of the packet.
+    /// This process may have no more descriptors, so the kernel dropped descriptors of the
+    /// packet.
     Lost,
 }
 
 impl Received {
-    /// Keeps the descriptor of a packet, if it may be kept.
+    /// Keeps the descriptor of a packet if it is memory or a pidfd.
     pub fn of(files: Vec<OwnedFd>, is_cut: bool) -> Self {
         let is_known = |file: &OwnedFd| is_memory(file) || is_process(file);
         let (mut known, foreign): (Vec<_>, Vec<_>) = files.into_iter().partition(is_known);
@@ -46,7 +49,7 @@ impl Received {
         }
     }
 
-    /// Returns the descriptor, if there is exactly one that may be kept.
+    /// Returns the descriptor, if exactly one arrived and it was kept.
     ///
     /// # Errors
     /// [`Error::Memory`], and [`Error::System`] if this process may have no more descriptors.
@@ -64,7 +67,7 @@ impl Received {
     }
 }
 
-/// Closes descriptors that are not kept, without waiting for the peer.
+/// Closes descriptors that this process does not keep, without waiting for the peer.
 pub fn let_go(files: Vec<OwnedFd>) {
     let is_foreign = |file: &OwnedFd| !is_memory(file) && !is_event(file);
     let foreign: Vec<_> = files.into_iter().filter(is_foreign).collect();
@@ -73,17 +76,19 @@ pub fn let_go(files: Vec<OwnedFd>) {
     }
 }
 
-/// Whether a descriptor is a memory file: only these have seals. This calls no file system.
+/// Whether a descriptor is a memory file: only memory files have seals. The check calls no file
+/// system.
 fn is_memory(file: &OwnedFd) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok()
 }
 
-/// Whether a descriptor is a pidfd: only these accept a signal, here signal 0. This calls no file
-/// system.
+/// Whether a descriptor is a pidfd: only pidfds accept a signal, here signal 0. The check calls
+/// no file system.
 fn is_process(file: &OwnedFd) -> bool {
-    /// Whether the kernel answers the call, and not a filter of system calls.
+    /// Whether the kernel itself answers the call, and not a filter of system calls.
     static IS_ASKED: LazyLock<bool> = LazyLock::new(|| send_nothing(-1) == Err(libc::EBADF));
-    // The process is gone, or this process may not signal its user or its PID namespace.
+    // Errors for a pidfd: the process has ended, or this process may not send signals to its user
+    // or its PID namespace.
     let known = [libc::ESRCH, libc::EPERM, libc::EINVAL];
     *IS_ASKED
         && send_nothing(file.as_raw_fd()).map_or_else(|error| known.contains(&error), |()| true)
@@ -92,7 +97,8 @@ fn is_process(file: &OwnedFd) -> bool {
 /// Sends signal 0 to a process by its pidfd. Returns the kernel's error.
 fn send_nothing(number: RawFd) -> Result<(), i32> {
     let none = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: takes numbers, and no description of the signal; signal 0 is never sent.
+    // SAFETY: the call takes numbers and a null pointer instead of a description of the signal.
+    // Signal 0 is never sent.
     let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, number, 0, none, 0) };
     let error = std::io::Error::last_os_error().raw_os_error();
     if sent == 0 { Ok(()) } else { Err(error.unwrap_or(0)) }

@@ -1,7 +1,7 @@
-//! Memory that is shared with a peer, mapped under a contract of [`memory`].
+//! Memory that is shared with a peer, and mapped under a contract of [`memory`].
 //!
-//! The peer may change its content at any time. So single words are read once, atomically, and
-//! bytes are copied to private memory before they are used.
+//! The peer may change its content at any time. So a single word is read only once, atomically,
+//! and bytes are copied to private memory before they are used.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -14,24 +14,25 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::error::Error;
 use super::memory::{self, Sealed};
 
-/// Shared memory, mapped to read and write.
+/// Shared memory, mapped for reading and writing.
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
     size_bytes: usize,
     file: OwnedFd,
-    /// `None` while this is dropped: the guard ends before the mapping.
+    /// `None` while this value is dropped, because the guard must be dropped before the memory is
+    /// unmapped.
     guard: Option<Guard>,
 }
 
-// SAFETY: the mapping belongs to this value alone and is reached only by atomics and by copies of
-// bytes, both of which tolerate whatever another thread or process does at the same time.
+// SAFETY: the mapping belongs to this value alone. Only atomics and copies of bytes access it,
+// and both tolerate any access by another thread or process at the same time.
 unsafe impl Send for Region {}
-// SAFETY: as above: nothing is handed out but atomics and copies.
+// SAFETY: as above: callers get only atomics and copies.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Makes shared memory of this size: sealed, zeroed, without pages yet.
+    /// Creates shared memory of this size. It is sealed, reads as zeros, and has no pages yet.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -41,7 +42,7 @@ impl Region {
         Self::map(file, size_bytes)
     }
 
-    /// Maps the peer's shared memory, if it fulfils this contract and has this size.
+    /// Maps the peer's shared memory, if it meets this contract and has this size.
     ///
     /// # Errors
     /// [`Error::Memory`], [`Error::System`].
@@ -58,28 +59,28 @@ impl Region {
         Ok(region)
     }
 
-    /// Whether a page was missing when it was accessed: the peer has punched a hole, and the system
-    /// had no page for it. The page is now private to this process.
+    /// Whether a page was missing at an access, because the peer has punched a hole and the
+    /// system had no page for it. The page that replaced it is private to this process.
     #[inline]
     pub fn is_broken(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_broken)
     }
 
-    /// Its length in bytes.
+    /// The region's length in bytes.
     #[inline]
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.size_bytes
     }
 
-    /// Its memory file.
+    /// The region's memory file.
     #[must_use]
     #[inline]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Allocates the pages of a part now, so that no later access can fail.
+    /// Allocates the pages of a part now, so that no later access to the part can fail.
     ///
     /// # Errors
     /// [`Error::System`] if there is no memory for the pages.
@@ -96,9 +97,9 @@ impl Region {
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         let at = self.at(offset, size_of::<u32>()).cast();
         assert!(at.is_aligned(), "offset {offset} is not aligned for a word of 4 bytes");
-        // SAFETY: four bytes inside the mapping, aligned, which live as long as `self`; this
-        // process accesses them only atomically, and a peer that accesses them otherwise can only
-        // make the value wrong.
+        // SAFETY: the four bytes are inside the mapping, aligned, and live as long as `self`.
+        // This process accesses them only atomically. A peer that accesses them in another way
+        // can only make the value wrong.
         unsafe { at.as_ref() }
     }
 
@@ -134,7 +135,8 @@ impl Region {
     pub fn read(&self, offset: usize, target: &mut [u8], hint: Hint) {
         let source = self.at(offset, target.len()).as_ptr();
         // SAFETY: the source is inside the mapping, whose pages are guarded; the target is a slice
-        // of that length in private memory. The peer may write meanwhile: any bytes will do.
+        // of that length in private memory. The peer may write meanwhile, but any bytes are
+        // acceptable.
         unsafe { hint.copy_raw(target.as_mut_ptr(), source, target.len()) }
     }
 
@@ -142,8 +144,8 @@ impl Region {
     #[inline]
     pub fn write(&self, offset: usize, source: &[u8], hint: Hint) {
         let target = self.at(offset, source.len()).as_ptr();
-        // SAFETY: the target is inside the mapping, whose pages are guarded; no reference to these
-        // bytes exists anywhere in this process.
+        // SAFETY: the target is inside the mapping, whose pages are guarded. This process has no
+        // reference to these bytes.
         unsafe { hint.copy_raw(target, source.as_ptr(), source.len()) }
     }
 
@@ -157,7 +159,8 @@ impl Region {
         }
     }
 
-    /// The address of `length` bytes. Accesses must tolerate concurrent writes of the peer.
+    /// The address of `length` bytes at `offset`. Accesses must tolerate concurrent writes by the
+    /// peer.
     #[inline]
     pub fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
         assert!(
@@ -165,25 +168,25 @@ impl Region {
             "{length} bytes at {offset} are not inside a region of {}",
             self.size_bytes
         );
-        // SAFETY: just checked to be inside the mapping, or one past its end.
+        // SAFETY: the offset was just checked: it is inside the mapping, or directly at its end.
         unsafe { self.base.add(offset) }
     }
 }
 
-/// The length of a cache line of x86-64 and of most other processors.
+/// The length of a cache line on x86-64 and most other processors.
 const LINE_BYTES: usize = 64;
 
 /// The purpose of a prefetch.
 #[derive(Clone, Copy, Debug)]
 pub enum Fetch {
-    /// The other end's cache keeps the line too.
+    /// The line is prefetched for reading. The other end's cache keeps the line.
     ToRead,
-    /// The other end's cache loses the line.
+    /// The line is prefetched for writing. The other end's cache loses the line.
     ToWrite,
 }
 
 impl Fetch {
-    /// Prefetches the line of `at`.
+    /// Prefetches the cache line that contains `at`.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline]
     fn line(self, at: NonNull<u8>) {
@@ -193,7 +196,7 @@ impl Fetch {
             Self::ToRead => unsafe {
                 core::arch::asm!("prefetcht0 [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
             },
-            // SAFETY: as above; processors without this instruction do nothing.
+            // SAFETY: as above; on processors without this instruction, it does nothing.
             Self::ToWrite => unsafe {
                 core::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
             },

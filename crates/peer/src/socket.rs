@@ -21,10 +21,10 @@ use super::descriptor::{keep, kept};
 use super::error::Error;
 use super::received::{self, Received};
 
-/// The longest packet that is sent or received.
+/// Bytes of the longest packet that this library sends or receives.
 pub const PACKET_BYTES: usize = 128;
 
-/// The largest number of descriptors in one packet.
+/// The largest number of descriptors per packet.
 const DESCRIPTORS_MAX: usize = 1;
 
 /// The largest number of waiting connections: the kernel's own default (SOMAXCONN).
@@ -35,30 +35,30 @@ pub const BACKLOG: i32 = 4096;
 pub struct Packet {
     /// The buffer; its first `length` bytes are the packet.
     pub bytes: [u8; PACKET_BYTES],
-    /// Bytes of the packet.
+    /// The length of the packet in bytes.
     pub length: usize,
-    /// The descriptor of the packet.
+    /// The descriptor that came with the packet.
     pub file: Received,
-    /// Process, user and group, as the kernel reports them; process 0 if it is in another PID
-    /// namespace.
+    /// The sender's process, user and group, as the kernel reports them. The process is 0 if it
+    /// is in another PID namespace.
     pub sender: Option<(i32, u32, u32)>,
 }
 
-/// A connected socket of packets. Descriptors that are still in transit in the socket do not
+/// A connected socket for packets. Descriptors that are still in transit in the socket do not
 /// delay its closing.
 #[derive(Debug)]
 pub struct Socket {
     socket: Option<OwnedFd>,
-    /// Whether another process with a copy continues to use the socket.
+    /// Whether another process that has a copy of the descriptor continues to use the socket.
     is_others: bool,
 }
 
-/// The largest number of packets that are read from a socket when it is closed: about 10 ms.
+/// The largest number of packets that are read from a socket when it is closed. Reading them
+/// takes about 10 ms.
 const PACKETS_LEFT_MAX: u32 = 4096;
 
 impl Socket {
-    /// Refuses a descriptor that is not a connected Unix socket of packets, and prepares it for
-    /// use.
+    /// Prepares a connected Unix socket for packets for its use. Refuses any other descriptor.
     ///
     /// # Errors
     /// [`Error::NotASocket`], [`Error::System`].
@@ -77,7 +77,7 @@ impl Socket {
         Ok(Self { socket: Some(socket), is_others: false })
     }
 
-    /// After this call, a drop only closes this process's descriptor.
+    /// After this call, dropping the value only closes this process's descriptor.
     pub fn leave_to_others(&mut self) {
         self.is_others = true;
     }
@@ -92,10 +92,11 @@ impl Deref for Socket {
 }
 
 impl Drop for Socket {
-    /// Closing a socket also closes the descriptors in transit in it, so these are read first.
+    /// Reads the packets that are still in the socket, because closing a socket also closes the
+    /// descriptors in transit in it.
     fn drop(&mut self) {
         let Some(socket) = self.socket.take().filter(|_| !self.is_others) else { return };
-        // From now on the peer cannot send more.
+        // From now on, the peer cannot send more packets.
         let _ = rustix::net::shutdown(&socket, Shutdown::Read);
         for _ in 0..PACKETS_LEFT_MAX {
             match receive(&socket) {
@@ -108,21 +109,22 @@ impl Drop for Socket {
     }
 }
 
-/// Makes a socket to bind or connect at `path`. It is non-blocking.
+/// Creates a non-blocking socket that the caller will bind to `path` or connect to it. `path` is
+/// only for the error.
 pub fn new_socket(path: &Path, kind: SocketType) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     kept(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None))
         .map_err(|reason| at("make", path)(reason.into()))
 }
 
-/// Maps an error of the system for the socket at `path`.
+/// Maps a system error of the socket at `path`.
 pub fn at(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = PathBuf::from(path);
     move |reason| Error::Socket { attempt, path, reason }
 }
 
-/// Two connected sockets: one for this process, one to inherit or to hand over. Both are closed on
-/// exec.
+/// Two connected sockets: one for this process, and one that another process inherits or
+/// receives. Both are closed on exec.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -135,8 +137,8 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
     Ok((keep(one).map_err(failed())?, keep(other).map_err(failed())?))
 }
 
-/// The address of a socket's path. An empty path, perhaps from a missing setting, would be an
-/// address of the kernel's choice that all users can reach.
+/// The address of a socket's path. An empty path, perhaps from a missing setting, is refused,
+/// because the kernel would choose an address that all users can reach.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`]: the path is empty or too long.
@@ -147,19 +149,20 @@ pub fn address_of(path: &Path) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new(path)?)
 }
 
-/// Connects to the socket of packets at `path`.
+/// Connects to the socket for packets at `path`.
 pub fn connect(path: &Path) -> Result<OwnedFd, Error> {
     connect_to(path, SocketType::SEQPACKET)
 }
 
-/// Connects to the socket of this type at `path`, without waiting. If its backlog is full, the
-/// reason is [`io::ErrorKind::WouldBlock`].
+/// Connects to the socket at `path`, which must have this type, without waiting. If its backlog
+/// is full, the reason is [`io::ErrorKind::WouldBlock`].
 pub fn connect_to(path: &Path, kind: SocketType) -> Result<OwnedFd, Error> {
     let address = address_of(path).map_err(at("connect to", path))?;
     let socket = new_socket(path, kind)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),
-        // For any other file the system returns the same error as for a socket without a listener.
+        // The system returns the same error for a file that is not a socket as for a socket
+        // without a listener.
         Err(Errno::CONNREFUSED) if is_other_file(path) => {
             Err(at("connect to", path)(io::Error::other("it is not a socket")))
         }
@@ -171,18 +174,19 @@ fn is_other_file(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|facts| !facts.file_type().is_socket())
 }
 
-/// Accepts the next connection. Returns `None` if no process connected in time.
+/// Accepts the next connection. Returns `None` if no process connects in time.
 ///
 /// # Errors
-/// [`Error::System`], also if the listener was shut down, perhaps by another process with a copy.
+/// [`Error::System`], for example if the listener was shut down, perhaps by another process that
+/// has a copy of its descriptor.
 pub fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd>, Error> {
     let until = wait.map(after);
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match kept(rustix::net::accept_with(socket, flags)) {
             Ok(connection) => return Ok(Some(connection)),
-            // There was no connection, a connection that ended before it was accepted, or a
-            // signal.
+            // There was no connection, or the connection ended before it was accepted, or a
+            // signal interrupted the call.
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
             Err(reason) => return Err(Error::system("accept a connection")(reason)),
         }
@@ -198,7 +202,7 @@ pub fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd
     }
 }
 
-/// Whether poll(2) reports that a listener is shut down for good.
+/// Whether poll(2) reports that a listener is shut down, which is permanent.
 pub fn is_over(found: PollFlags) -> bool {
     found.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
 }
@@ -209,8 +213,8 @@ pub fn stop_listening(socket: &OwnedFd) {
     for _ in 0..BACKLOG {
         let accepted = kept(rustix::net::accept_with(socket, SocketFlags::CLOEXEC));
         let Ok(connection) = accepted else { return };
-        // Drops the connection as a `Socket`, so that packets that it sent already do not delay
-        // its closing.
+        // Drops the connection as a `Socket`, so that packets that the other end has already sent
+        // do not delay its closing.
         drop(Socket::adopt(connection));
     }
 }
@@ -223,8 +227,8 @@ pub fn send(socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Res
         gid: rustix::process::getegid(),
     };
     match send_as(Some(own), socket, bytes, file) {
-        // In a user namespace without a number for this process's user, credentials cannot be
-        // sent. The kernel then adds the sender's credentials itself.
+        // A process whose user has no number in its user namespace cannot send credentials. In
+        // this case the kernel adds the sender's credentials itself.
         Err(Errno::INVAL | Errno::PERM) => send_as(None, socket, bytes, file),
         result => result,
     }
@@ -255,13 +259,15 @@ fn send_as(
     }
 }
 
-/// Process, user and group at the other end when that end connected; for a listener, when it
-/// began to listen. The process is 0 if this PID namespace cannot see it.
+/// The process, the user and the group at the other end at the time when that end connected; for
+/// a listener, when it began to listen. The process is 0 if it is not visible in this PID
+/// namespace.
 pub fn other_end(socket: impl AsFd) -> Result<(i32, u32, u32), Error> {
     let socket = socket.as_fd();
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: a structure of that length, which the kernel writes to, and its length, both alive.
+    // SAFETY: the kernel writes to a structure of this length, and to the length; both live
+    // longer than the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -284,8 +290,8 @@ pub fn say(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
 }
 
-/// Receives the bytes of the next packet without waiting, and closes its descriptors without
-/// waiting. Returns the packet's length, even if it exceeds the buffer.
+/// Receives the bytes of the next packet and closes its descriptors, both without waiting.
+/// Returns the packet's length, even if it exceeds the buffer.
 pub fn hear(socket: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
     let taken = take(socket.as_fd(), buffer, flags)?;
@@ -293,13 +299,14 @@ pub fn hear(socket: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     Ok(taken.length)
 }
 
-/// Makes the peer's poll return. A full socket already does, so an error is ignored.
+/// Makes the peer's poll return. An error is ignored, because a full socket makes the poll return
+/// anyway.
 pub fn nudge(socket: &OwnedFd) {
     let _ = rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Receives the next packet without waiting. Returns `None` if there is none. [`Received`] says
-/// whether the packet's descriptor is kept.
+/// Receives the next packet without waiting. Returns `None` if there is no packet. [`Received`]
+/// says whether the packet's descriptor is kept.
 pub fn receive(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
     let mut bytes = [0; PACKET_BYTES];
     let taken = match take(socket.as_fd(), &mut bytes, RecvFlags::DONTWAIT) {
@@ -308,7 +315,7 @@ pub fn receive(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
         Err(reason) => return Err(reason),
     };
     let Taken { length, files, is_cut, sender } = taken;
-    // An empty packet has a sender; the end of the stream has none.
+    // An empty packet has a sender; the end of the connection has none.
     if length == 0 && sender.is_none() {
         return Err(Errno::CONNRESET);
     }
@@ -316,34 +323,34 @@ pub fn receive(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
     Ok(Some(Packet { bytes, length, file, sender }))
 }
 
-/// A received message. Closing one of its descriptors may wait for the peer, see
+/// A received message. Closing one of its descriptors may wait for the peer: see
 /// [`received::let_go`].
 pub struct Taken {
     /// The number of bytes.
     pub length: usize,
-    /// The descriptors of the message.
+    /// The descriptors that came with the message.
     pub files: Vec<OwnedFd>,
     /// Whether descriptors are missing.
     is_cut: bool,
     sender: Option<(i32, u32, u32)>,
 }
 
-/// Receives bytes and all descriptors that arrived with them.
+/// Receives bytes, and all descriptors that came with them.
 ///
 /// # Errors
 /// The error of recvmsg(2).
 pub fn take(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Result<Taken, Errno> {
     let mut control = [0_u64; CONTROL_BYTES / 8];
     let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: all bytes zero are a value of this plain structure of numbers and null pointers.
+    // SAFETY: zeros are a valid value of this plain structure, with numbers 0 and null pointers.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = CONTROL_BYTES as _;
     let flags = flags.bits() as i32 | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the header names one vector and one control buffer, both alive, writable, of the
-    // lengths in the header, and not referred to by anything else.
+    // SAFETY: the header names one vector and one control buffer. Both live longer than the call,
+    // are writable, and have the lengths in the header. No other reference to them exists.
     let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     if result < 0 {
         return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
@@ -352,14 +359,14 @@ pub fn take(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Resu
     Ok(Taken { length: result as usize, files, is_cut, sender })
 }
 
-/// Refuses descriptors from the peer, if the kernel can do that (Linux 6.16), so that no
-/// descriptor has to be closed.
+/// Makes the kernel refuse descriptors from the peer, if it can (Linux 6.16), so that this
+/// process has to close none.
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
     /// SO_PASSRIGHTS of asm-generic/socket.h.
     const PASS_RIGHTS: i32 = 83;
     let none = 0_i32;
-    // SAFETY: an option of four bytes, which the kernel only reads. An older kernel refuses its
-    // number.
+    // SAFETY: the option has four bytes, which the kernel only reads. An older kernel refuses the
+    // option's number.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -371,23 +378,24 @@ pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
     };
 }
 
-/// The buffer has room for 253 descriptors, SCM_MAX_FD of the kernel, and credentials: two
-/// headers of 16 B, 1016 B and 16 B. The kernel would close descriptors that do not fit, within
-/// the call that receives.
+/// The buffer has room for 253 descriptors, the kernel's SCM_MAX_FD, and credentials: two headers
+/// of 16 B, 1016 B and 16 B. If descriptors did not fit, the kernel would close them during the
+/// call that receives, which may wait for the peer.
 const CONTROL_BYTES: usize = 1064;
 
-/// The content of the control buffer that the kernel filled: descriptors, whether some are missing,
-/// and the sender.
+/// The content of the control buffer that the kernel filled: descriptors, whether descriptors are
+/// missing, and the sender.
 fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32)>) {
     let (mut files, mut sender) = (Vec::new(), None);
     let mut is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
     // SAFETY: recvmsg filled the header.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
-    // SAFETY: not null, so it points at a control header inside the buffer, which is aligned.
+    // SAFETY: the pointer is not null, so it points at a control header inside the buffer, which
+    // is aligned.
     while let Some(control) = unsafe { next.as_ref() } {
         // SAFETY: a control header of the buffer; its data follow it.
         let data = unsafe { libc::CMSG_DATA(next) };
-        // SAFETY: asks for the length of a header without data; this is only a calculation.
+        // SAFETY: computes the length of a header without data, and accesses no memory.
         let head = unsafe { libc::CMSG_LEN(0) } as usize;
         let length = control.cmsg_len.saturating_sub(head);
         match (control.cmsg_level, control.cmsg_type) {
@@ -395,10 +403,10 @@ fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32
                 for index in 0..length / size_of::<RawFd>() {
                     // SAFETY: the kernel wrote `length` bytes of descriptors there.
                     let at = unsafe { data.cast::<RawFd>().add(index) };
-                    // SAFETY: as above; no alignment is asked for.
+                    // SAFETY: as above; the read requires no alignment.
                     let raw = unsafe { at.read_unaligned() };
-                    // SAFETY: the kernel has just opened it for this process, and no other code
-                    // knows it.
+                    // SAFETY: the kernel has just opened this descriptor for this process, and no
+                    // other code knows it.
                     let file = unsafe { OwnedFd::from_raw_fd(raw) };
                     match keep(file) {
                         Ok(file) => files.push(file),
@@ -407,7 +415,8 @@ fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32
                 }
             }
             (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
-                // SAFETY: the kernel wrote such a structure there; no alignment is asked for.
+                // SAFETY: the kernel wrote such a structure there; the read requires no
+                // alignment.
                 let credentials = unsafe { data.cast::<libc::ucred>().read_unaligned() };
                 sender = Some((credentials.pid, credentials.uid, credentials.gid));
             }
@@ -419,7 +428,7 @@ fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, bool, Option<(i32, u32, u32
     (files, is_cut, sender)
 }
 
-/// Waits for the next packet, until an instant.
+/// Waits for the next packet until the instant `until`.
 pub fn receive_until(socket: &OwnedFd, limit: Duration, until: Instant) -> Result<Packet, Error> {
     loop {
         match receive(socket) {
@@ -435,13 +444,13 @@ pub fn receive_until(socket: &OwnedFd, limit: Duration, until: Instant) -> Resul
     }
 }
 
-/// Waits until a descriptor is readable or its other end is gone. Returns false if the time has
-/// ended.
+/// Waits until a descriptor is readable or its other end is gone. Returns false if the time is
+/// over.
 pub fn wait_readable(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<bool, Error> {
     wait_for(file, until).map(|found| found.is_some())
 }
 
-/// Like [`wait_readable`], but returns the events; `None` if the time has ended.
+/// Like [`wait_readable`], but returns the events; `None` if the time is over.
 fn wait_for(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<Option<PollFlags>, Error> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));

@@ -1,10 +1,10 @@
-//! The users whose processes may be at the other end.
+//! Checks which users may run the process at the other end.
 //!
 //! The kernel reports two users: the user of the process that connected the socket (for a
-//! listener, of the process that began to listen), and the user of a packet's sender. Both are
-//! checked, the first before any packet is sent. In a user namespace, all users without a number
-//! there appear as the same user, perhaps together with this process's own user. So they cannot
-//! be distinguished.
+//! listener, of the process that began to listen), and the user of a packet's sender. This
+//! process checks both, and the first user before it sends any packet. In a user namespace, all
+//! users without a number there appear with the same number, perhaps even this process's own
+//! user. So they cannot be distinguished.
 
 use std::fs;
 
@@ -13,23 +13,23 @@ use rustix::fd::AsFd;
 use super::error::Error;
 use super::socket;
 
-/// Users whose processes may be at the other end of a socket. The socket may be that of a
+/// Which users may run the process at the other end of a socket. The socket may belong to a
 /// channel, a vhost-user port or telemetry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Users {
-    /// The calling process's user, that of [`geteuid(2)`], and root.
+    /// The calling process's effective user ([`geteuid(2)`]) and root.
     ///
     /// [`geteuid(2)`]: https://docs.rs/rustix/latest/rustix/process/fn.geteuid.html
     #[default]
     Own,
-    /// These users as well, by their numbers.
+    /// The users of [`Self::Own`], and the users with these numbers.
     OwnAnd(Vec<u32>),
-    /// All users, also those without a number in this user namespace.
+    /// All users, even users without a number in this user namespace.
     Any,
 }
 
-/// The number that stands for users without a number in a namespace, DEFAULT_OVERFLOWUID of
-/// linux/highuid.h.
+/// The number that the kernel reports for a user without a number in a namespace:
+/// DEFAULT_OVERFLOWUID of linux/highuid.h.
 const OVERFLOW: u32 = 65_534;
 
 impl Users {
@@ -39,7 +39,7 @@ impl Users {
     /// [`Error::OtherUser`] if the user is not allowed; [`Error::System`].
     pub fn check_other_end(&self, attempt: &'static str, socket: impl AsFd) -> Result<(), Error> {
         let (process, user, _) = socket::other_end(socket)?;
-        // A process of 0 means that this PID namespace cannot see it.
+        // A process of 0 means that the process is not visible in this PID namespace.
         self.check(attempt, Some(process).filter(|process| *process > 0), user)
     }
 
@@ -82,7 +82,7 @@ impl Users {
         Err(Error::OtherUser { attempt, process, user, is_unknown, allowed })
     }
 
-    /// Whether a listener's path must be open to others.
+    /// Whether other users must be able to reach a listener's path.
     pub fn are_others(&self) -> bool {
         match self {
             Self::Own => false,
@@ -92,8 +92,8 @@ impl Users {
     }
 }
 
-/// The text of a refusal: the process at the other end, the allowed users and the remedy. `setting`
-/// names the setting that allows other users.
+/// The text of a refusal. It names the process at the other end, the allowed users and the
+/// remedy. `setting` is the name of the setting that allows other users.
 pub fn refusal(
     process: Option<i32>,
     user: u32,
@@ -129,7 +129,7 @@ fn listed(users: &[u32]) -> String {
     }
 }
 
-/// Whether this number may stand for users without a number in this namespace.
+/// Whether the kernel may report this number for users without a number in this namespace.
 fn is_one_of_many(user: u32) -> bool {
     let number = fs::read_to_string("/proc/sys/kernel/overflowuid");
     let overflow = number.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW);
@@ -137,8 +137,9 @@ fn is_one_of_many(user: u32) -> bool {
         && !fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| has_all_users(&map))
 }
 
-/// Whether a namespace's map, user_namespaces(7), has a number for each user. A line of the map
-/// contains the first number here, the first there, and their count.
+/// Whether a namespace's map (user_namespaces(7)) has a number for each user. A line of the map
+/// contains the first number in this namespace, the first number in the parent namespace, and the
+/// count of numbers.
 fn has_all_users(map: &str) -> bool {
     map.split_whitespace().nth(2).is_some_and(|count| count == u32::MAX.to_string())
 }

@@ -1,16 +1,17 @@
-//! A thread's cache on one node: how a bin is filled from spans, and emptied into them.
+//! A thread's cache on one node: fills its bins from spans, and gives slots back to the spans.
 //!
-//! A bin is filled from the cache's current span of the class. If that span is exhausted, it is
-//! filled from another span with free slots, found by the class's bitmap, else from a new span. A
-//! full bin gives back its older half. A span whose slots are all free is taken apart; a few such
-//! spans are kept.
+//! A bin is filled from the cache's current span of the class. If that span is exhausted, the
+//! cache searches the class's bitmap for another span with free slots, and builds a new span if
+//! it finds none. A full bin gives back its older half. A span whose slots are all free is taken
+//! apart; a few such spans are kept.
 //!
-//! A frugal cache is the cache of one of many threads, or a common cache. It claims little at once
-//! and keeps no span and nothing ahead, so that the threads share spans.
+//! A cache is frugal if the process has many threads, or if several threads share the cache. A
+//! frugal cache claims few slots at once, keeps no span for itself and claims no slices ahead, so
+//! that the threads share spans.
 //!
-//! Counts of free slots, bitmaps, the current span and the cursor are hints. The slot words name
-//! the owner of each slot. The span's word, read again after slots were claimed, confirms that they
-//! still belong to that span.
+//! Counts of free slots, bitmaps, the current span and the cursor are hints. Only the slot words
+//! say which cache owns each slot. After a cache has claimed slots, it reads the span's word
+//! again to confirm that the slots still belong to this span.
 
 use core::ops::Range;
 
@@ -34,12 +35,12 @@ use crate::tables::CacheRecord;
 mod spans;
 
 /// A node keeps empty spans of each class up to this many slices in total, or one span if it is
-/// larger: 256 KiB, as much as a bin holds. So a program that frees and allocates the last slots of
-/// a span alternately does not take apart and build a span each time.
+/// larger: 256 KiB, as much as a bin holds. So a program that alternately frees and allocates the
+/// last slots of a span does not take apart and build a span each time.
 const EMPTY_SLICES_KEPT: u32 = 4;
 
-/// A span is worth adopting when one in this many of its slots is free. With fewer free slots, each
-/// refill would search a span for a handful.
+/// A cache adopts a span only if at least one in this many of its slots is free. With fewer free
+/// slots, each refill would search a whole span for a handful of slots.
 const WORTH: u32 = 16;
 
 /// The fewest slots that a refill takes, if the span has that many. Without this minimum the
@@ -48,18 +49,20 @@ const WORTH: u32 = 16;
 const REFILL_MIN: u32 = 16;
 
 /// Bytes of slots that a refill of a frugal cache takes, in at least [`FRUGAL_SLOTS_MIN`] slots.
-/// So one of many threads holds little memory that it did not request.
+/// So each of many threads holds little memory that it did not request.
 const FRUGAL_BYTES: u32 = 16 << 10;
 
-/// The fewest slots of a refill of a frugal cache.
+/// The fewest slots that a refill of a frugal cache takes.
 const FRUGAL_SLOTS_MIN: u32 = 1;
 
-/// Spans that a refill searches without success before it builds a new one. The refill corrects
-/// the count of each, so it meets this many such spans only while a peer corrupts the counts.
+/// The most spans that a refill searches without success before it builds a new one. The refill
+/// corrects the free count of each searched span, so it reaches this limit only while a peer
+/// corrupts the counts.
 const SPANS_TRIED: usize = 1000;
 
-/// Records whose pages the kernel maps before threads claim the records: one for the upkeep's
-/// thread at its first call, and two for threads that begin before its next call. 12 KiB each.
+/// Cache records whose pages the kernel maps before threads claim the records: one for the
+/// upkeep's thread at its first call, and two for threads that begin before its next call. 12 KiB
+/// each.
 const RECORDS_AHEAD: usize = 3;
 
 /// A cache with its memory and node.
@@ -69,12 +72,13 @@ pub(crate) struct Keeper<'a> {
     pub(crate) record: &'a CacheRecord,
     pub(crate) id: CacheId,
     pub(crate) node: usize,
-    /// Whether it is the cache of one of many threads, or a common cache.
+    /// Whether the process has many threads, or several threads share the cache.
     pub(crate) is_frugal: bool,
 }
 
-/// Claims a free cache record for a thread of a process. The record at the thread's number is tried
-/// first, because then the threads of a process seldom compete. O(caches) if that one is taken.
+/// Claims a free cache record for a thread of a process. The thread first tries the record with
+/// the thread's own number, so that the threads of a process seldom compete. O(caches) if that
+/// record is in use.
 pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Result<CacheId, AllocError> {
     let end = memory.tables.geometry().caches as usize;
     let first = thread.saturating_sub(1).min(end - 1);
@@ -82,19 +86,19 @@ pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Result<Cache
         .or_else(|_| claim_of(memory, 0..end, process, thread))
 }
 
-/// Claims a cache record for those threads of a process that have no record.
+/// Claims a cache record that those threads of a process share that have no record.
 pub(crate) fn claim_common(memory: &Memory, process: u8) -> Result<CacheId, AllocError> {
     claim_of(memory, 0..memory.tables.geometry().caches as usize, process, 0)
 }
 
-/// Like [`claim_common`], but claims one of the spare records, which are for processes that get
-/// no other.
+/// Like [`claim_common`], but claims one of the spare records, which are reserved for processes
+/// that get no other record.
 pub(crate) fn claim_spare(memory: &Memory, process: u8) -> Result<CacheId, AllocError> {
     let first = memory.tables.geometry().caches as usize;
     claim_of(memory, first..memory.tables.caches().len(), process, 0)
 }
 
-/// Claims one of the records `which`.
+/// Claims one of the records with the indices `which`.
 fn claim_of(
     memory: &Memory,
     which: Range<usize>,
@@ -120,15 +124,15 @@ fn claim_of(
         // The record is still all zeros, and a write would make the kernel map its pages.
         return Ok(index as CacheId + 1);
     }
-    // Hints that a former owner left.
+    // Resets the hints that a former owner of the record left.
     record.bins.iter().for_each(|bin| bin.count.store(0, Relaxed));
     record.current.iter().for_each(|current| current.store(0, Relaxed));
     record.ahead.store(0, Relaxed);
     Ok(index as CacheId + 1)
 }
 
-/// Makes the kernel map the pages of the next records that threads will claim, so that the
-/// threads' first allocations do not cause these page faults. O(caches), and a system call.
+/// Makes the kernel map the pages of the records that threads will claim next, so that a thread's
+/// first allocation does not cause page faults in its record. O(caches), and a system call.
 pub(crate) fn bring_next(memory: &Memory) {
     let caches = memory.tables.caches();
     let is_free = |record: &CacheRecord| {
@@ -141,7 +145,8 @@ pub(crate) fn bring_next(memory: &Memory) {
 }
 
 impl<'a> Keeper<'a> {
-    /// Puts at least one slot of `class` into its bin, half a bin's worth if that many are free.
+    /// Puts slots of `class` into its bin: half a bin if that many slots are free, else at least
+    /// one.
     pub(crate) fn refill(&self, class: usize) -> Result<(), AllocError> {
         let bin = &self.record.bins[class];
         if bin.count.load(Relaxed) as usize > BIN_SLOTS_MAX {
@@ -161,15 +166,15 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Builds a span as one of many threads: waits while others build, and takes free slots of
-    /// their spans.
+    /// Builds a span in a process of many threads: waits while other threads build spans, and
+    /// takes free slots of those spans.
     #[cold]
     fn build_in_turn(&self, class: usize, wanted: u32) -> Result<(), AllocError> {
         let (crowd, mut wait) = (&self.memory.crowd, Wait::default());
         let _building = loop {
             let building = crowd.enter(class);
-            // Checked even with the right to build, because the last builder may have finished
-            // since the previous check.
+            // The bitmap is checked even if this thread has the right to build, because the last
+            // builder may have finished since the previous check.
             if let Some(head) = self.adopt(class)
                 && self.fill_from(head, class, wanted) > 0
             {
@@ -182,7 +187,7 @@ impl<'a> Keeper<'a> {
         self.build(class, wanted)
     }
 
-    /// Slots of `class` that a refill takes.
+    /// How many slots of `class` a refill takes.
     fn wanted(&self, class: usize) -> u32 {
         let about = &TABLE[class];
         let half = about.bin_slots.div_ceil(2);
@@ -192,7 +197,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Gives the oldest slots of `class` back until the bin holds `keep`.
+    /// Gives the oldest slots of `class` back to their spans until the bin holds `keep` slots.
     pub(crate) fn flush(&self, class: usize, keep: usize) {
         let bin = &self.record.bins[class];
         let count = (bin.count.load(Relaxed) as usize).min(BIN_SLOTS_MAX);
@@ -226,12 +231,12 @@ impl<'a> Keeper<'a> {
         self.drop_ahead();
     }
 
-    /// Free slots of the span at `head`, as counted.
+    /// The number of free slots that is recorded for the span at `head`.
     pub(crate) fn counted(&self, head: usize, class: usize) -> u32 {
         self.free_slots(head, class).load(Acquire)
     }
 
-    /// The count of free slots of the span of `class` at `head`.
+    /// The recorded number of free slots in the span of `class` at `head`.
     fn free_slots(&self, head: usize, class: usize) -> &'a AtomicU32 {
         let order = TABLE[class].span_slices.trailing_zeros() as usize;
         &self.memory.tables.span_free(order)[head >> order]
@@ -242,8 +247,8 @@ impl<'a> Keeper<'a> {
         Slots::new(self.memory.tables.slots(class.shift), head * SLICE, class)
     }
 
-    /// Claims slots of the span at `head` into the bin. Returns how many. Releases the current span
-    /// when it is exhausted.
+    /// Claims slots of the span at `head` and puts them into the bin. Returns how many. Releases
+    /// the current span when it is exhausted.
     fn fill_from(&self, head: usize, class: usize, wanted: u32) -> u32 {
         let tables = &self.memory.tables;
         let word = slice::word(tables.slices(), head);
@@ -266,16 +271,16 @@ impl<'a> Keeper<'a> {
         self.close_up(bin, held, room, taken);
         step!("cache.fill.before_check");
         if slice::word(tables.slices(), head) != word {
-            // The span was taken apart meanwhile, so these slots may belong to no span. They are
-            // given back.
+            // Another thread took the span apart meanwhile, so these slots may belong to no span.
+            // They are given back.
             self.undo(bin, held, taken, &slots, head, about);
             self.record.current[class].store(0, Relaxed);
             return 0;
         }
         if taken == 0 {
             // The count is wrong: a process died before it counted, or a peer corrupted the
-            // count. It is corrected, because otherwise the span would be adopted again and
-            // again.
+            // count. The count is corrected, because otherwise caches would adopt the span again
+            // and again.
             self.correct(head, class, &slots);
         }
         count::claimed(self.free_slots(head, class), taken as u32);
@@ -331,8 +336,8 @@ impl<'a> Keeper<'a> {
         let head = (offset / SLICE) & !(about.span_slices as usize - 1);
         let words = self.memory.tables.slots(about.shift);
         let Some(word) = words.get(offset >> about.shift) else { return };
-        // The word does not name this cache if two threads freed the block at once, or if a peer
-        // corrupted it. The owner that it names keeps the slot.
+        // The slot word does not name this cache if two threads freed the block at once, or if a
+        // peer corrupted the word. The owner that the word names keeps the slot.
         let (old, new) = (SlotWord::cached(self.id).0, SlotWord::FREE.0);
         if word.load(Relaxed) != old {
             return;
@@ -363,14 +368,15 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// Freed slots of one span that are not counted yet.
+/// Slots of one span that are freed, but not counted as free yet.
 struct Batch {
     head: usize,
     count: u32,
 }
 
-/// The number of slots in a bin, and how many of `wanted` it can take, at least one. A full bin is
-/// not refilled, so such a count is corrupt and the bin starts empty.
+/// The number of slots in a bin, and how many of `wanted` it can take, at least one. Only a bin
+/// that is not full is refilled. So a count of a full bin or more is corrupt, and the bin counts
+/// as empty.
 fn room(bin: &Bin, wanted: u32) -> (usize, usize) {
     let held = Some(bin.count.load(Relaxed) as usize).filter(|held| *held < BIN_SLOTS_MAX);
     let held = held.unwrap_or(0);
@@ -382,7 +388,7 @@ fn unit(head: usize, slot: usize, class: &Class) -> u32 {
     ((head * SLICE + slot * class.size as usize) / UNIT) as u32
 }
 
-/// Free slots that make a span of `class` worth adopting.
+/// How many free slots a span of `class` needs before a cache adopts it.
 fn worth(class: usize) -> i32 {
     (TABLE[class].span_slots / WORTH).clamp(1, BIN_SLOTS_MAX as u32) as i32
 }

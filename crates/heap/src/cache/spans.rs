@@ -1,5 +1,5 @@
-//! How a cache finds a span to take slots of a class from: one that is partly free, else a new
-//! one; and how a span is kept or taken apart when all its slots are free.
+//! Finds a span from which a cache takes slots of a class: a partly free span, or else a new one.
+//! Keeps a span or takes it apart when all its slots are free.
 
 use core::ops::Range;
 
@@ -14,13 +14,15 @@ use crate::protocol::span::{self, Outcome};
 use crate::protocol::step::step;
 use crate::sync::Ordering::Relaxed;
 
-/// The fewest slices of a span for which a page without memory is claimed as a whole, with its
-/// remaining slices ahead. It is a quarter of a page, as in the classes from 40 KiB on and those
-/// of 20 and 24 KiB. A thread that uses only smaller blocks holds nothing ahead.
+/// For a span of at least this many slices, a cache claims a whole page without memory. It keeps
+/// the page's other slices for its next spans; they are "claimed ahead". The limit is a quarter
+/// of a page. The classes of 20 KiB, 24 KiB and at least 40 KiB have spans of this length. A
+/// thread that uses only smaller blocks claims no slices ahead.
 const AHEAD_SLICES_MIN: usize = PAGE_SLICES / 4;
 
 impl Keeper<'_> {
-    /// Makes a span of `class` with free slots the current one, if there is one. Returns its head.
+    /// Makes a span of `class` with free slots the current span and returns its head; `None` if
+    /// there is no such span.
     pub(super) fn adopt(&self, class: usize) -> Option<usize> {
         if !self.memory.has_spans(class) {
             return None;
@@ -43,9 +45,9 @@ impl Keeper<'_> {
     }
 
     /// Takes the span at `head` out of the bitmap, so that other caches do not adopt it. Returns
-    /// false if another cache was faster. A frugal cache leaves the span there, which is safe
-    /// because each slot is claimed separately: if a thread took a span out of the bitmap and was
-    /// descheduled, each of the others would build a span.
+    /// false if another cache was faster. A frugal cache leaves the span in the bitmap. If a
+    /// thread took the span out and was descheduled, each of the other threads would build a
+    /// span. Leaving it there is safe because each slot is claimed separately.
     fn take_from_bitmap(&self, bitmap: &Bitmap<'_>, head: usize, class: usize) -> bool {
         let all = TABLE[class].span_slots as i32;
         if self.is_frugal && (worth(class)..all).contains(&self.free_in(head, class)) {
@@ -59,9 +61,9 @@ impl Keeper<'_> {
         is_mine
     }
 
-    /// Builds a span of `class` whose first slots, at most `wanted`, are in the bin from the start.
-    /// No other cache takes slots before the head names the span, so these slots need plain stores
-    /// only.
+    /// Builds a span of `class` and puts its first slots, at most `wanted`, into the bin. No
+    /// other cache takes slots before the head's slice word names the span, so plain stores claim
+    /// these slots.
     pub(super) fn build(&self, class: usize, wanted: u32) -> Result<(), AllocError> {
         let about = &TABLE[class];
         let head = self.begin(class)?;
@@ -92,8 +94,8 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Takes slices for a span of `class` and marks all of them: the head as a run of this cache,
-    /// the others as the span.
+    /// Claims slices for a span of `class` and marks all of them: the first as a run of this
+    /// cache, the others as part of the span.
     fn begin(&self, class: usize) -> Result<usize, AllocError> {
         let count = TABLE[class].span_slices as usize;
         let is_ahead = count >= AHEAD_SLICES_MIN && !self.is_frugal;
@@ -112,8 +114,8 @@ impl Keeper<'_> {
         Ok(head)
     }
 
-    /// Takes `count` slices, a power of two, from those that are claimed ahead, or from another
-    /// page if these are not enough.
+    /// Takes `count` slices, a power of two, from the slices that are claimed ahead. If these are
+    /// too few, claims another page.
     fn take_ahead(&self, count: usize) -> Option<usize> {
         let is_mine = |head: usize| {
             let slices = self.memory.tables.slices();
@@ -135,8 +137,8 @@ impl Keeper<'_> {
         Some(head)
     }
 
-    /// The slices that are claimed ahead: the last ones of a page, unless a peer corrupted the
-    /// record.
+    /// The slices that are claimed ahead. They are the last slices of a page, unless a peer
+    /// corrupted the record.
     pub(super) fn ahead(&self) -> Option<Range<usize>> {
         let start = (self.record.ahead.load(Relaxed) as usize).checked_sub(1)?;
         let end = (start / PAGE_SLICES + 1) * PAGE_SLICES;
@@ -175,8 +177,8 @@ impl Keeper<'_> {
         step!("cache.current.after_store");
     }
 
-    /// Clears the current span. If other threads freed slots of it meanwhile, it becomes findable
-    /// again.
+    /// Clears the current span of the class. If other threads have freed enough of its slots
+    /// meanwhile, sets its bit in the bitmap again.
     pub(super) fn release_current(&self, head: usize, class: usize) {
         self.record.current[class].store(0, Relaxed);
         step!("cache.let_go.before_bit");
@@ -185,7 +187,8 @@ impl Keeper<'_> {
         }
     }
 
-    /// Keeps a span that became free, or takes it apart if enough of its class are kept.
+    /// Keeps a span whose slots are all free, or takes it apart if enough empty spans of its
+    /// class are kept.
     pub(super) fn retire(&self, head: usize, class: usize) {
         let kept = &self.memory.tables.nodes()[self.node].empty_spans[class];
         let limit = (EMPTY_SLICES_KEPT / TABLE[class].span_slices).max(1);
@@ -193,14 +196,14 @@ impl Keeper<'_> {
             self.count_empty(class, 1);
             return;
         }
-        // The thread that clears the bit may take the span apart: a span that was in no bitmap is
-        // the current span of some cache.
+        // Only the thread that clears the span's bit may take the span apart. If the bit was not
+        // set, the span is the current span of some cache.
         if self.partial(class).clear(head) && !self.take_apart(head, class) {
             self.partial(class).set(head);
         }
     }
 
-    /// Takes a free span apart. Returns false if one of its slots is not free after all.
+    /// Takes a free span apart. Returns false if one of its slots is in use.
     fn take_apart(&self, head: usize, class: usize) -> bool {
         let tables = &self.memory.tables;
         let about = &TABLE[class];
@@ -229,8 +232,9 @@ impl Keeper<'_> {
         }
     }
 
-    /// Takes apart every span that is kept although it is free, or that was not known to be free.
-    /// Reads the words of all slices that were ever used, and the first slots of each span.
+    /// Takes apart every span whose slots are all free: the kept ones, and those with a wrong
+    /// count. Reads the words of all slices that were ever used, and the first slot words of each
+    /// span.
     pub(crate) fn drop_empty_spans(&self) {
         self.correct_empty_spans();
         let slices = self.slices();
@@ -250,9 +254,9 @@ impl Keeper<'_> {
         }
     }
 
-    /// Corrects the counts of spans whose slots are all free, and makes them findable. A thread
-    /// counts a slot a moment after it claimed or freed it. A reaper or refill that counts the
-    /// slots in between gets a wrong count.
+    /// Corrects the counts of spans whose slots are all free, and sets their bits in the bitmap.
+    /// A thread updates the count a moment after it claimed or freed a slot. A reaper or refill
+    /// that reads the slot words in between stores a wrong count.
     fn correct_empty_spans(&self) {
         let words = self.memory.tables.slices();
         let pages = self.memory.used_pages(self.node);
@@ -273,16 +277,17 @@ impl Keeper<'_> {
         }
     }
 
-    /// Gets a slot of `class` by reading every span of the node, after every other search failed:
-    /// a span that has too few free slots to be worth adopting is in no bitmap. O(slices that
-    /// were ever used). Sometimes O(slots), to find the slots that threads did not count, because
-    /// they died before or had no cache.
+    /// Gets a slot of `class` by reading every span of the node, after every other search failed.
+    /// This finds spans that have too few free slots to be in a bitmap. O(slices that were ever
+    /// used). Sometimes it reads all slot words, O(slots), to find free slots that are not
+    /// counted, because the thread that freed them died before it counted them or had no cache.
     pub(crate) fn scrape(&self, class: usize) -> bool {
         self.fill_from_any(class, |head| self.free_in(head, class) > 0)
             || self.memory.searches.run(class, || self.fill_from_any(class, |_| true))
     }
 
-    /// Makes the first span of `class` current for which `is_worth` holds and that has a free slot.
+    /// Searches the spans of `class` for which `is_worth` holds for a free slot, and makes the
+    /// first span that has one the current span.
     fn fill_from_any(&self, class: usize, is_worth: impl Fn(usize) -> bool) -> bool {
         let words = self.memory.tables.slices();
         let pages = self.memory.used_pages(self.node);
@@ -298,11 +303,11 @@ impl Keeper<'_> {
         })
     }
 
-    /// Computes the hints of the span at `head` again. `counted` is the count before its slots were
-    /// read, and `free` is the number of free slots that were found.
+    /// Updates the count and the bitmap for the span at `head`. `counted` is the count before the
+    /// span's slot words were read, and `free` is the number of free slots that were found.
     pub(crate) fn recount(&self, head: usize, class: usize, counted: u32, free: u32) {
         let count = self.free_slots(head, class);
-        // If another thread counted meanwhile, the next search corrects the count.
+        // If another thread changed the count meanwhile, the next search corrects it.
         if !count::replace(count, counted, free) {
             return;
         }
@@ -321,7 +326,7 @@ impl Keeper<'_> {
         kept.store(now, Relaxed);
     }
 
-    /// Free slots of the span at `head`, as counted.
+    /// The recorded number of free slots in the span at `head`.
     pub(super) fn free_in(&self, head: usize, class: usize) -> i32 {
         count::seen(self.free_slots(head, class))
     }
@@ -360,7 +365,8 @@ mod tests {
                 unsafe { heap.free(block) }.unwrap();
                 let keeper = heap.keeper(1).unwrap();
                 let class = class::of(size, 64).unwrap();
-                // A wrong count, like that of two threads that stored their counts at once.
+                // A wrong count, like the one after two threads stored their counts at the same
+                // time.
                 let count = keeper.free_slots(head, class);
                 count.store(count.load(Relaxed).wrapping_add_signed(error), Relaxed);
                 keeper.flush_all();
@@ -384,7 +390,8 @@ mod tests {
             let shift = class::TABLE[class].shift;
             keeper.memory.tables.slots(shift)[offset >> shift].store(SlotWord::FREE.0, Relaxed);
         };
-        // The two searches, alternately: a successful one ends the wait of the other.
+        // The two searches alternately. A successful search ends the wait before the next search
+        // of the other kind.
         for is_counted in [true, false, true] {
             free();
             if is_counted {

@@ -1,5 +1,5 @@
-//! The process's own actions for SIGBUS: the one before the guard was installed, and those that
-//! the process has set since.
+//! The process's own actions for SIGBUS: the action before the guard was installed, and the
+//! actions that the process has set since.
 
 use crate::protocol::versioned::Versioned;
 use crate::sync::{
@@ -9,8 +9,8 @@ use crate::sync::{
 pub use crate::sys::signal::Action;
 use crate::sys::signal::{DEFAULT, flag};
 
-/// Actions that one level keeps at once. A reader retries only if the program sets this many
-/// others while it reads.
+/// How many actions one level stores. A reader of the current action retries only if the program
+/// sets this many new actions during the read.
 const TURNS: usize = 4;
 
 /// The action to which one of the guard's handlers passes a signal on.
@@ -32,8 +32,8 @@ impl Kept {
         }
     }
 
-    /// Sets the action. Safe in a signal handler; it never waits, and a reader of the previous
-    /// action still reads that action whole.
+    /// Sets the action. May be called in a signal handler: it never waits. A thread that reads
+    /// the previous action meanwhile still gets that action whole.
     pub(super) fn set(&self, action: Action) {
         let turn = self.next.fetch_add(1, Relaxed) as usize % TURNS;
         let Action { handler, flags, mask } = action;

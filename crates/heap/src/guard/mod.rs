@@ -1,23 +1,25 @@
-//! SIGBUS, caught for memory of files that other processes can take away.
+//! Catches SIGBUS for mapped files whose memory other processes can remove.
 //!
-//! A page of a mapped file is gone once the file is truncated, or once a hole is punched into it
-//! and the next access gets no page: the pool of huge pages is empty, or the system commits no more
-//! memory. The access then raises a signal, which ends the process. Memory that another process can
-//! take away like this is mapped under a [`Guard`]: the signal handler puts private zeros in the
-//! place of the page and marks the guard. The interrupted access continues with the zeros, as if
-//! the peer had written them. The user of the memory checks [`Guard::is_broken`] after a burst and
-//! gives the memory up.
+//! A mapped file loses a page if another process truncates the file. It also loses a page if a
+//! process punches a hole into the file and the next access gets no new page, because the pool of
+//! huge pages is empty or the system commits no more memory. An access to the missing page raises
+//! SIGBUS, which ends the process. A [`Guard`] protects a mapping whose memory another process
+//! can remove like this: the signal handler replaces the missing page with private zeros and
+//! marks the guard. The interrupted access continues with the zeros, as if the peer had written
+//! them. The user of the memory checks [`Guard::is_broken`] after a burst and stops using the
+//! memory if it is broken.
 //!
-//! A process that may get no more memory, because of its own limit or strict overcommit, gets one
-//! spare page in the place of every missing page.
+//! If the process gets no more memory, because of its own limit or strict overcommit, one spare
+//! page replaces every missing page.
 //!
-//! Every other SIGBUS has the effect that it has without the guard: the handler that was
-//! installed before runs, with its own flags and mask; the default action ends the process. A
-//! program that later sets its own handler takes the signal away until [`install`] is called
-//! again. Users of guarded memory call it now and then, and every new guard calls it. From then
-//! on, faults that are not the guard's go to the program's handler, and a signal that this
-//! handler passes on goes to the handler before it. For this, each installed handler of the guard
-//! is a separate function with its own level, which determines the action that it passes on to.
+//! Every other SIGBUS has the same effect as without the guard: the previously installed handler
+//! runs, with its own flags and mask, or the default action ends the process. If a program later
+//! sets its own handler, the guard gets no signal until [`install`] is called again. Users of
+//! guarded memory call `install` now and then, and every new guard calls it. From then on, the
+//! guard passes faults of other memory on to the program's handler. A signal that the program's
+//! handler passes on goes to the handler that was installed before it. For this, each installed
+//! handler of the guard is a separate function with its own level. The level determines the
+//! action to which the function passes a signal on.
 //!
 //! From the bottom up:
 //!
@@ -42,27 +44,27 @@ pub use kept::Action;
 use kept::Kept;
 use table::Mapped;
 
-/// The most handlers of the program over which the guard installs itself again.
+/// The most handlers of the program that the guard replaces with its own.
 const LEVELS_MAX: usize = 16;
 
-/// The most pages of a mapping that are replaced one by one, so that its intact pages stay. After
-/// that many, the whole mapping is replaced, because a process has a limited number of mappings
-/// (`vm.max_map_count`, 65,530).
+/// The most missing pages of a mapping that are replaced one by one, so that its intact pages
+/// stay. If more pages are missing, the whole mapping is replaced, because a process has a
+/// limited number of mappings (`vm.max_map_count`, 65,530).
 const PAGES_MAX: u32 = 256;
 
-/// The codes of a fault, `si_code` of sigaction(2): an address that does not exist, an error of the
-/// object, a memory error.
+/// The values of `si_code` for a fault, from sigaction(2): an address that does not exist, an
+/// object-specific hardware error, a memory error.
 const BUS_FAULTS: [i32; 3] = [2, 3, 4];
 
-/// The last code of a fault. Higher codes are notifications, and codes below 1 were sent by a
-/// process.
+/// The highest `si_code` of a fault. A signal with a higher code is a notification; a signal with
+/// a code below 1 was sent by a process.
 const BUS_MCEERR_AR: i32 = 4;
 
 type Entry = unsafe extern "C" fn(i32, *mut Info, *mut c_void);
 type Plain = unsafe extern "C" fn(i32);
 
-/// The description of a signal: the part of `siginfo_t` that is used here, in the kernel's layout
-/// for 64 bits.
+/// The kernel's description of a signal: the fields of `siginfo_t` that are used here, in the
+/// 64-bit layout.
 #[repr(C)]
 struct Info {
     signal: i32,
@@ -80,24 +82,25 @@ static KEPT: [Kept; LEVELS_MAX] = [const { Kept::new() }; LEVELS_MAX];
 /// One more than the highest level that was ever installed.
 static LEVELS_USED: AtomicU32 = AtomicU32::new(0);
 
-/// The page that replaces a missing one if no other page is available.
+/// The page that replaces a missing page if no other page is available.
 static SPARE: AtomicUsize = AtomicUsize::new(0);
 
-/// A function that decides whether a fault belongs to its owner; 0 if there is none.
+/// A recorder's function that decides whether a fault is the recorder's; 0 if there is none.
 static OTHER: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether a thread is installing the handler.
 static IS_INSTALLING: AtomicBool = AtomicBool::new(false);
 
-/// A mapping whose pages may be taken away. It must be dropped before the mapping is unmapped.
+/// Guards a mapping whose pages another process may remove. Must be dropped before the mapping is
+/// unmapped.
 #[derive(Debug)]
 pub struct Guard {
     index: usize,
 }
 
 impl Guard {
-    /// Guards a readable mapping of the caller, of whole pages of `page_bytes` bytes. The caller
-    /// must accept any bytes in it. Two system calls.
+    /// Guards a readable mapping of the caller, which consists of whole pages of `page_bytes`
+    /// bytes. The caller must accept any content in the mapping. Two system calls.
     ///
     /// # Errors
     /// `NFILE` if 16,384 mappings are guarded already; the kernel's error if the handler cannot be
@@ -109,14 +112,14 @@ impl Guard {
         table::take(mapped).map(|index| Self { index }).ok_or(Errno::NFILE)
     }
 
-    /// Whether pages of it were gone when they were accessed. These pages are now private to this
-    /// process.
+    /// Whether pages of the mapping were missing when they were accessed. The pages that replaced
+    /// them are private to this process.
     #[inline]
     pub fn is_broken(&self) -> bool {
         table::is_broken(self.index)
     }
 
-    /// Marks the mapping as whole again, after the caller has replaced it.
+    /// Marks the mapping as intact again, after the caller has mapped new memory there.
     pub fn mended(&self) {
         table::mended(self.index);
     }
@@ -128,8 +131,8 @@ impl Drop for Guard {
     }
 }
 
-/// Installs the handler if it is not installed, also in a process that ignores the signal, and
-/// unblocks the signal in this thread. One or two system calls.
+/// Installs the guard's SIGBUS handler if it is not installed, even if the process ignores
+/// SIGBUS, and unblocks SIGBUS in this thread. One or two system calls.
 ///
 /// # Errors
 /// The kernel's error; `USERS` if the program has set 16 handlers over the guard's.
@@ -144,8 +147,9 @@ pub fn install() -> Result<(), Errno> {
     install_over(signal::action(BUS)?)
 }
 
-/// Like [`install`], for a recorder: `other` decides whether a fault is the recorder's. An
-/// ignored signal stays ignored, because the next program inherits that.
+/// Like [`install`], for a recorder: `other` decides whether a fault is the recorder's. If the
+/// process ignores SIGBUS, the signal stays ignored, because a program that the process executes
+/// inherits the setting.
 ///
 /// # Errors
 /// Those of [`install`].
@@ -160,18 +164,18 @@ pub fn install_for(other: fn(usize) -> bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the guard was installed, in this process or in one that it was forked from.
+/// Whether the guard was installed, in this process or in an ancestor before a fork.
 pub fn is_on() -> bool {
     LEVELS_USED.load(Acquire) > 0
 }
 
-/// The program's own action for the signal, once the guard [`is_on`].
+/// The program's own action for SIGBUS. Only valid if the guard [`is_on`].
 pub fn kept() -> Action {
     KEPT[top()].get()
 }
 
-/// Sets the program's action for the signal, to which faults that are not the guard's go from now
-/// on.
+/// Sets the program's own action for SIGBUS. From now on, the guard passes faults of other memory
+/// on to this action.
 ///
 /// # Safety
 /// The action's handler is a default, or a function that may run as a handler.
@@ -181,11 +185,13 @@ pub fn kept() -> Action {
 pub unsafe fn keep(action: Action) -> Result<(), Errno> {
     let level = top();
     let before = KEPT[level].get();
-    // Set before the installation, so that no signal finds the old action.
+    // The action is stored before the handler is installed, so that no signal finds the old
+    // action.
     KEPT[level].set(action);
-    // An ignored signal stays ignored: the next program inherits that.
+    // An ignored signal stays ignored, because a program that the process executes inherits that.
     let new = if action.handler == IGNORE { action } else { ours(level, action) };
-    // SAFETY: it ignores the signal, or is an entry of the guard, which calls the caller's handler.
+    // SAFETY: the action ignores the signal, or is an entry of the guard, which calls the
+    // caller's handler.
     let set = unsafe { signal::set_action(BUS, new) };
     if set.is_err() {
         KEPT[level].set(before);
@@ -197,12 +203,13 @@ fn top() -> usize {
     (LEVELS_USED.load(Acquire) as usize).saturating_sub(1)
 }
 
-/// Installs the guard in front of an action that was found, unless that is the guard's own.
+/// Replaces the action `found` with a handler of the guard, unless it already is one.
 fn install_over(found: Action) -> Result<(), Errno> {
     if level_of(found.handler).is_some() {
         return Ok(());
     }
-    // The installing thread needs three system calls, or does not exist in this child of fork.
+    // Another thread may be installing the handler, which needs three system calls. In a child of
+    // fork, that thread may not exist, so the wait is limited.
     for _ in 0..1000 {
         if !IS_INSTALLING.swap(true, Acquire) {
             break;
@@ -220,13 +227,13 @@ fn install_alone() -> Result<(), Errno> {
         return Ok(());
     }
     let used = LEVELS_USED.load(Acquire) as usize;
-    // A handler that is found again keeps its level, for example if a program replaces its
-    // handler and then restores it.
+    // A handler that is found a second time keeps its level, for example if a program replaces
+    // its handler and then restores it.
     let is_again = used > 0 && KEPT[used - 1].get().handler == found.handler;
     let level = if is_again { used - 1 } else { used };
     let kept = KEPT.get(level).ok_or(Errno::USERS)?;
     kept.set(found);
-    // SAFETY: an entry of the guard, which passes on to the action that was found.
+    // SAFETY: an entry of the guard, which passes signals on to the action that was found.
     let before = unsafe { signal::set_action(BUS, ours(level, found)) }?;
     if before != found && level_of(before.handler).is_none() {
         // Another thread has set `before` meanwhile.
@@ -236,7 +243,8 @@ fn install_alone() -> Result<(), Errno> {
     Ok(())
 }
 
-/// The guard's handler of a level, with the flags and mask of the action that it passes on to.
+/// The guard's handler of a level, with the flags and mask of the action to which it passes
+/// signals on.
 fn ours(level: usize, action: Action) -> Action {
     let is_handler = action.handler != DEFAULT && action.handler != IGNORE;
     let flags = if is_handler { action.flags } else { flag::ONSTACK };
@@ -294,10 +302,11 @@ fn replace(address: usize) -> bool {
     unsafe { replace_page(mapped.page_of(address), page_bytes) }
 }
 
-/// Replaces a page with zeros, or with the spare page if there is no memory.
+/// Replaces the page of `bytes` bytes at `page` with zeros, or with the spare page if there is no
+/// memory.
 ///
 /// # Safety
-/// The caller owns these bytes, which are whole pages of their file's page size, and accepts any
+/// The caller owns these bytes, which are whole pages in their file's page size, and accepts any
 /// content in them.
 pub unsafe fn replace_page(page: usize, bytes: usize) -> bool {
     // SAFETY: the caller's promise.
@@ -305,7 +314,7 @@ pub unsafe fn replace_page(page: usize, bytes: usize) -> bool {
         return true;
     }
     let spare = SPARE.load(Acquire);
-    // SAFETY: likewise, and the spare was made by `install`.
+    // SAFETY: likewise, and `install` made the spare page.
     spare != 0
         && unsafe { memory::put_spare(spare, sys::machine::page_bytes(), page, bytes) }.is_ok()
 }
@@ -315,7 +324,7 @@ fn is_other(address: usize) -> bool {
     if other == 0 {
         return false;
     }
-    // SAFETY: only `install_for` stores there, and it stores such a function.
+    // SAFETY: only `install_for` stores there, and it stores a function of this type.
     let other: fn(usize) -> bool = unsafe { mem::transmute(other) };
     other(address)
 }
@@ -361,8 +370,8 @@ unsafe fn pass_on(
     }
 }
 
-/// Installs the guard again if the handler that ran has set another action, such as the default to
-/// end the process. Later signals are passed on to that action.
+/// Installs the guard again if the program's handler that just ran has set another action, such
+/// as the default, which ends the process. The guard passes later signals on to that action.
 fn reinstall(level: usize) {
     if OTHER.load(Relaxed) != 0 {
         // The recorder sees every action that the program sets, and the program may allow few
@@ -372,7 +381,7 @@ fn reinstall(level: usize) {
     let Ok(found) = signal::action(BUS) else { return };
     if level_of(found.handler).is_none() {
         KEPT[level].set(found);
-        // SAFETY: an entry of the guard, which passes on to the action that was found.
+        // SAFETY: an entry of the guard, which passes signals on to the action that was found.
         let _ = unsafe { signal::set_action(BUS, ours(level, found)) };
     }
 }

@@ -10,7 +10,8 @@ use crate::sync::{
 /// regions per queue guards 1,024; a process with a thousand channels guards some 6,000.
 pub(super) const RANGES_MAX: usize = 16_384;
 
-/// A mapping: its start, its end, and the bytes of its pages. The end is 0 if the entry is free.
+/// A mapping: its start, its end, and the bytes of its pages. The end is 0 if the table entry is
+/// free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapped {
     pub(super) start: usize,
@@ -38,7 +39,7 @@ impl Mapped {
 /// An entry for a mapping.
 pub(super) struct Range {
     is_taken: AtomicU32,
-    /// Pages of it that were gone when they were accessed.
+    /// Pages of the mapping that were missing when they were accessed.
     faults: AtomicU32,
     mapped: Versioned<3>,
 }
@@ -51,10 +52,11 @@ static RANGES: [Range; RANGES_MAX] = [const {
     }
 }; RANGES_MAX];
 
-/// One more than the highest entry that was ever taken: the entries that the handler searches.
+/// One more than the highest entry that was ever in use. The handler searches only the entries
+/// below.
 static RANGES_USED: AtomicU32 = AtomicU32::new(0);
 
-/// Takes an entry for a mapping; `None` if all are taken.
+/// Allocates an entry for a mapping; `None` if all entries are in use.
 pub(super) fn take(mapped: Mapped) -> Option<usize> {
     let is_free =
         |range: &Range| range.is_taken.load(Relaxed) == 0 && range.is_taken.swap(1, Acquire) == 0;
@@ -65,32 +67,33 @@ pub(super) fn take(mapped: Mapped) -> Option<usize> {
     Some(index)
 }
 
-/// Gives an entry back. Must be called before the mapping is unmapped, because its addresses may
-/// then be reused.
+/// Frees an entry. Must be called before the mapping is unmapped, because another mapping may
+/// reuse the addresses.
 pub(super) fn give_back(index: usize) {
     RANGES[index].mapped.write(Mapped::NONE.words());
     RANGES[index].is_taken.store(0, Release);
 }
 
-/// Whether pages of the mapping were gone.
+/// Whether pages of the mapping were missing.
 #[inline]
 pub(super) fn is_broken(index: usize) -> bool {
     RANGES[index].faults.load(Relaxed) != 0
 }
 
-/// Records that no page of the mapping is gone any more.
+/// Records that no page of the mapping is missing any more.
 pub(super) fn mended(index: usize) {
     RANGES[index].faults.store(0, Relaxed);
 }
 
-/// The mapping that contains an address, and how many of its pages were gone, including this one.
-/// An entry that is being written belongs to a mapping that is not yet or no longer in use.
+/// The mapping that contains an address, and how many of its pages were missing, including the
+/// page at this address. Skips an entry that another thread is writing: its mapping is not yet or
+/// no longer in use.
 pub(super) fn find(address: usize) -> Option<(Mapped, u32)> {
     let used = RANGES_USED.load(Relaxed) as usize;
     RANGES[..used.min(RANGES_MAX)].iter().find_map(|range| {
         let [start, end, page_bytes] = range.mapped.read()?.map(|word| word as usize);
         let mapped = Mapped { start, end, page_bytes };
-        // Counted before any thread can read the zeros.
+        // The fault is counted before any thread can read the zeros.
         mapped.has(address).then(|| (mapped, range.faults.fetch_add(1, Release) + 1))
     })
 }

@@ -7,7 +7,7 @@ use super::*;
 
 const PAGE: usize = 4096;
 
-/// A file of `pages` pages, and the start of its mapping.
+/// Creates and maps a file of `pages` pages. Returns the file and the start of the mapping.
 fn mapped(pages: usize) -> (rustix::fd::OwnedFd, *mut u8) {
     let file = memfd_create(c"guarded", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, (pages * PAGE) as u64).unwrap();

@@ -37,14 +37,14 @@ pub struct Builder {
 pub(crate) struct Upkeep {
     /// Bytes of free pages that are kept ready.
     pub(crate) ahead_bytes: u64,
-    /// Bytes that the heap has memory for from the start.
+    /// Bytes for which the heap has memory from the start.
     pub(crate) ready_bytes: u64,
-    /// How long a free page is kept, in milliseconds; `None` keeps it forever.
+    /// How long the memory of a free page is kept, in milliseconds; `None` keeps it forever.
     pub(crate) decay_ms: Option<u64>,
 }
 
 impl Upkeep {
-    /// Bytes of free memory that are kept independently of the memory in use.
+    /// Bytes of free memory that are kept, however much memory is in use.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.ahead_bytes.max(self.ready_bytes)
     }
@@ -54,8 +54,8 @@ impl Upkeep {
 /// pages (`dirty_decay_ms`, 10 s).
 const DECAY_MS: u64 = 10_000;
 
-/// The longest decay time in milliseconds: half of the range of the 16-bit ticks of 250 ms, so that
-/// late upkeep still sees that the time has passed.
+/// The longest decay time in milliseconds. It is half of the range of a 16-bit counter of 250 ms
+/// ticks, so that late upkeep still detects that the time has passed.
 const DECAY_MAX_MS: u64 = 250 << 15;
 
 impl Heap {
@@ -76,8 +76,8 @@ impl Heap {
     }
 
     /// The descriptor of a shared heap's file, for [`Builder::attach_fd`] in another process;
-    /// `None` for another kind of heap. It is closed on exec: a program that passes it to a new
-    /// program clears that flag or duplicates the descriptor.
+    /// `None` for a heap without a file. It is closed on exec: to pass it to a new program, clear
+    /// that flag or duplicate the descriptor.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.memory.region.file()
     }
@@ -89,13 +89,13 @@ impl Heap {
         self.memory.region.pool_file()
     }
 
-    /// The name of a heap that is shared by name.
+    /// The heap's name; `None` if the heap is not shared by name.
     pub fn name(&self) -> Option<Name> {
         self.memory.region.name()
     }
 
-    /// Removes a shared heap's name: no process can attach by it any more. Attached processes stay
-    /// attached, and the memory is freed when the last of them ends.
+    /// Removes a shared heap's name: no process can attach by the name any more. Attached
+    /// processes stay attached, and the memory is freed when the last of them ends.
     ///
     /// # Errors
     /// [`Error::NoSuchName`]; [`Error::BadName`]; [`Error::Refused`].
@@ -103,7 +103,7 @@ impl Heap {
         Region::remove_name(Name::new(name)?)
     }
 
-    /// The kind of pages that the heap uses, and why it uses no better kind.
+    /// The kind of pages that the heap uses, and the reason why it uses no better kind.
     ///
     /// ```
     /// use haul_heap::{Backing, Heap, Pages};
@@ -118,10 +118,10 @@ impl Heap {
 }
 
 impl Builder {
-    /// The most bytes of blocks, including their internal waste. Default: 64 GiB, or four times the
-    /// machine's memory if that is less. Addresses are reserved for the whole limit, memory is not.
-    /// If there are not enough addresses (RLIMIT_AS), or if a shared heap's file may not be so long
-    /// (RLIMIT_FSIZE), the limit is halved, down to 8 MiB.
+    /// The most bytes of all blocks together, including their internal waste. Default: 64 GiB, or
+    /// four times the machine's memory if that is less. The builder reserves addresses for the
+    /// whole limit, but no memory. If there are not enough addresses (RLIMIT_AS), or if a shared
+    /// heap's file may not be so long (RLIMIT_FSIZE), the limit is halved, down to 8 MiB.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.wanted.limit = Some(bytes);
         self
@@ -133,15 +133,15 @@ impl Builder {
         self
     }
 
-    /// How many NUMA nodes the heap distinguishes. Default: those of the machine.
+    /// How many NUMA nodes the heap distinguishes. Default: the number of nodes of the machine.
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.wanted.nodes = Some(nodes);
         self
     }
 
     /// Sets a function that is called at each misuse, in addition to the error that the call
-    /// returns. It also reports misuse that no call returns, such as the second bin entry that two
-    /// concurrent frees of a block leave.
+    /// returns. The function also gets misuse for which no call returns an error, for example a
+    /// second bin entry for a block that two threads freed at the same time.
     ///
     /// ```
     /// use haul_heap::{Heap, Misuse};
@@ -158,10 +158,10 @@ impl Builder {
         self
     }
 
-    /// Debug mode: each block ends in a fence and a cookie that are checked when it is freed, new
-    /// and freed bytes are filled with patterns, and a freed slot waits in a quarantine. All
-    /// processes that share a heap must use the same setting. Default: off. In debug mode a call
-    /// takes some hundred nanoseconds plus the time to fill the block.
+    /// Debug mode: each block ends with a fence and a cookie, which a free checks; new and freed
+    /// bytes are filled with patterns; and a freed slot waits in a quarantine before it is used
+    /// again. All processes that share a heap must use the same setting. Default: off. In debug
+    /// mode, a call needs some hundred nanoseconds and the time to fill the block.
     ///
     /// ```
     /// use haul_heap::{Fault, Heap, Request};
@@ -179,31 +179,32 @@ impl Builder {
         self
     }
 
-    /// The most caches, in all processes together. A thread needs one for each node on which it
-    /// uses the heap. Default: 4,096. At most 31,743. Further threads share common caches and are
-    /// served more slowly. A heap that got less than its limit, because there were not enough
-    /// addresses, has fewer caches.
+    /// The most caches, in all processes together. A thread needs one cache for each node on
+    /// which it uses the heap. Default: 4,096. At most 31,743. Threads beyond this number share
+    /// common caches, which are slower. A heap whose limit was halved, because there were not
+    /// enough addresses, has fewer caches.
     pub fn caches(mut self, caches: u32) -> Self {
         self.wanted.caches = caches;
         self
     }
 
     /// How many bytes of free pages [`Heap::maintain`] keeps ready, so that an allocation finds
-    /// memory without waiting for the kernel. It also makes the kernel map the metadata that
-    /// blocks of the sizes used so far will need: 1 KiB per 2 MiB in blocks of 4 KiB, at most 160
-    /// KiB if all sizes were used. Default: none.
+    /// memory without waiting for the kernel. `maintain` also makes the kernel map the metadata
+    /// for future blocks of the sizes that were used so far: 1 KiB per 2 MiB in blocks of 4 KiB,
+    /// and at most 160 KiB per 2 MiB if all sizes were used. Default: none.
     pub fn grow_ahead(mut self, bytes: u64) -> Self {
         self.upkeep.ahead_bytes = bytes;
         self
     }
 
-    /// How many bytes have memory before the first request, as in DPDK's heap. They are made
-    /// ready while the heap is built or attached to, divided among the nodes, together with the
-    /// metadata of blocks of 1 KiB and more. An allocation from them, and its first write, needs
-    /// no new memory until the process forks. [`Heap::maintain`] keeps them; [`Heap::trim`] gives
-    /// them back. Default: none.
+    /// How many bytes of the heap have memory before the first request, like in DPDK's heap.
+    /// Building the heap or attaching to it makes these bytes ready, divided among the nodes,
+    /// together with the metadata for blocks of 1 KiB and more. An allocation from these bytes,
+    /// and the first write to the block, needs no new memory until the process forks.
+    /// [`Heap::maintain`] keeps them; [`Heap::trim`] gives them back. Default: none.
     ///
-    /// Some ten system calls per 2 MiB, and the time that the kernel needs to clear them.
+    /// Costs some ten system calls per 2 MiB, and the time that the kernel needs to clear the
+    /// memory.
     ///
     /// ```
     /// use haul_heap::{Heap, Node};
@@ -218,14 +219,14 @@ impl Builder {
     }
 
     /// How long [`Heap::maintain`] keeps the memory of a free page of 2 MiB, in milliseconds;
-    /// `None` keeps it forever. Default: 10,000. Larger values than 8,192,000, some two hours,
-    /// count as 8,192,000.
+    /// `None` keeps it forever. Default: 10,000. The largest value is 8,192,000, some two hours;
+    /// a larger value counts as this one.
     pub fn decay(mut self, milliseconds: Option<u64>) -> Self {
         self.upkeep.decay_ms = milliseconds.map(|time| time.min(DECAY_MAX_MS));
         self
     }
 
-    /// Builds a heap of this process alone. About twenty system calls.
+    /// Builds a heap for this process alone. About twenty system calls.
     ///
     /// # Errors
     /// An [`Error`] if the limit or the number of nodes is out of range, or if the kernel refuses
@@ -235,11 +236,11 @@ impl Builder {
         self.over(Region::private(&self.wanted)?)
     }
 
-    /// Creates a heap that processes of this user share by name. It lives until
-    /// [`Heap::remove_name`] and the end of the last process. Any process of this user can truncate
-    /// its file, because the kernel can seal only files without a name, such as those of
-    /// [`Builder::shared_fd`]. Missing parts then read as zeros, and requests fail:
-    /// [`AllocError::Gone`](crate::AllocError::Gone).
+    /// Creates a heap that processes of this user share by name. The heap exists until its name
+    /// is removed ([`Heap::remove_name`]) and its last process has ended. Any process of this
+    /// user can truncate the heap's file, because the kernel can seal only files without a name,
+    /// such as those of [`Builder::shared_fd`]. The missing parts then read as zeros, and
+    /// requests fail: [`AllocError::Gone`](crate::AllocError::Gone).
     ///
     /// # Errors
     /// [`Error::NameTaken`]; [`Error::BadName`]; those of [`Builder::build`].
@@ -261,13 +262,14 @@ impl Builder {
         let name = Name::new(name)?;
         let heap = self.over(Region::create_named(&self.wanted, name)?);
         if heap.is_err() {
-            // No other process knows that no heap uses the name.
+            // The heap could not be built, so no process uses the name.
             let _ = Region::remove_name(name);
         }
         heap
     }
 
-    /// Attaches to the heap of this name. Limit, nodes and caches are those of its creation.
+    /// Attaches to the heap of this name. The limit, the nodes and the caches are those with
+    /// which the heap was created.
     ///
     /// # Errors
     /// [`Error::NoSuchName`]; an [`Error`] if the file is not a heap of this user and version, was
@@ -276,8 +278,8 @@ impl Builder {
         self.over(Region::attach_named(self.wanted.pages, Name::new(name)?)?)
     }
 
-    /// Creates a heap that is shared by its descriptor, [`Heap::fd`], which a process inherits or
-    /// receives over a socket. It is freed when the last process ends.
+    /// Creates a heap that processes share by its descriptor, [`Heap::fd`], which another process
+    /// inherits or receives over a socket. The heap is freed when the last process ends.
     ///
     /// # Errors
     /// Those of [`Builder::build`].
@@ -295,15 +297,15 @@ impl Builder {
         self.over(Region::create_unnamed(&self.wanted)?)
     }
 
-    /// Attaches to the heap of a descriptor. The caller keeps the descriptor. If the heap has pages
-    /// from the kernel's pool, the second file is taken from another process of the heap, through
-    /// `/proc`.
+    /// Attaches to the heap with this descriptor. The caller keeps the descriptor. If the heap
+    /// has pages from the kernel's pool, this call gets the second file from another attached
+    /// process, through `/proc`.
     ///
     /// # Errors
     /// Those of [`Builder::attach_named`]; [`Error::NotSealed`] if another process could truncate
-    /// the file, like that of a named heap; [`Error::Unsupported`] if the heap has a second file
-    /// that no other process provides: no other process lives, or all others belong to another
-    /// user or PID namespace.
+    /// the file, as for a named heap; [`Error::Unsupported`] if the heap has a second file that
+    /// no other process provides, because no other attached process lives, or all of them belong
+    /// to another user or PID namespace.
     pub fn attach_fd(self, fd: BorrowedFd<'_>) -> Result<Heap, Error> {
         self.over(Region::attach_file(self.wanted.pages, fd, None)?)
     }
@@ -318,17 +320,19 @@ impl Builder {
         self.over(Region::attach_file(self.wanted.pages, fd, Some(pool))?)
     }
 
-    /// Builds a heap over the caller's memory, or attaches to it if its metadata exists already.
+    /// Builds a heap in the caller's memory, or attaches to the heap if its metadata already
+    /// exists.
     ///
     /// # Errors
-    /// [`Error::BadExternal`] if the range or the area does not fit a heap; [`Error::BadHeader`] if
-    /// the metadata belongs to another range.
+    /// [`Error::BadExternal`] if the range or the metadata area is not suitable for a heap;
+    /// [`Error::BadHeader`] if the metadata belongs to another range.
     ///
     /// # Safety
-    /// - [`External::bytes`] bytes from [`External::base`] on are addresses that nothing but
-    ///   [`External::extents`] maps, unmaps or hands out while the heap lives.
-    /// - The area of [`External::metadata`] is readable and writable while the heap lives. It holds
-    ///   zeros or the metadata of heaps over the same range, and only such heaps use it.
+    /// - While the heap lives, only [`External::extents`] maps, unmaps or hands out the
+    ///   [`External::bytes`] bytes of addresses from [`External::base`] on.
+    /// - The area of [`External::metadata`] is readable and writable while the heap lives. It
+    ///   contains only zeros, or the metadata of heaps in the same range, and only such heaps use
+    ///   it.
     pub unsafe fn external(self, external: External) -> Result<Heap, Error> {
         self.over(Region::over_external(&self.wanted, external)?)
     }
@@ -341,7 +345,7 @@ impl Builder {
     }
 }
 
-/// The slot word of all slices that belong to no span.
+/// The slot word for all offsets in slices that belong to no span.
 static NOTHING_LIVE: AtomicU16 = AtomicU16::new(SlotWord::FREE.0);
 
 impl Grid {
@@ -355,9 +359,10 @@ impl Grid {
 }
 
 impl Grids {
-    /// Writes the grids of a heap in front of the directory that the fast paths read.
+    /// Writes the heap's grids into the memory before the entries of the directory that the fast
+    /// paths read.
     fn write(directory: &Directory, memory: &Memory) {
-        // SAFETY: within the bytes in front of the directory.
+        // SAFETY: within the bytes before the directory's entries.
         let start = unsafe { directory.front().byte_add(FRONT_BYTES - Self::BEFORE_ENTRIES) };
         // SAFETY: this many grids are mapped there and aligned, and no other thread reads them
         // yet.
@@ -413,8 +418,8 @@ impl Heap {
     }
 }
 
-/// The offsets at which a block of any class lies wholly in the usable range: all but the last
-/// ones, and none if there are gaps between nodes.
+/// The offsets at which a block of any class is entirely in the usable range. These are all
+/// offsets except the last ones, and none if there are gaps between nodes.
 fn safe_range(memory: &Memory) -> Range<usize> {
     let geometry = memory.tables.geometry();
     if geometry.nodes > 1 && geometry.node_pages as usize != geometry.node_stride_pages() {

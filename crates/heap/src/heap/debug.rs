@@ -1,12 +1,13 @@
-//! Debug mode: writes outside of blocks are found when blocks are freed.
+//! Debug mode: a free detects writes outside of the block.
 //!
-//! A block gets more bytes than requested. The caller's bytes are followed by a fence, up to the
-//! last 16 bytes of the block. These hold the requested size and a cookie computed from size and
-//! address. New bytes read as [`FRESH`], freed ones as [`DEAD`]. A freed slot waits in a quarantine
-//! before it can be handed out again; writes to it meanwhile are found when it leaves.
+//! A block gets more bytes than requested. A fence follows the caller's bytes, up to the last 16
+//! bytes of the block. The last 16 bytes contain the requested size and a cookie that is computed
+//! from size and address. New bytes read as [`FRESH`], freed bytes as [`DEAD`]. A freed slot
+//! waits in a quarantine before it can be handed out again. When it leaves the quarantine, it is
+//! checked for writes.
 //!
-//! The fast paths look up a thread's cache in a directory that is empty in this mode, so every call
-//! takes the slow path, and heaps without debug mode pay nothing.
+//! The fast paths look up a thread's cache in a directory, which is empty in debug mode. So every
+//! call uses the slow path, and debug mode costs nothing when it is off.
 
 use core::ptr::NonNull;
 
@@ -24,12 +25,12 @@ use crate::sync::{
 };
 use crate::sys::Errno;
 
-/// The pattern of new blocks, which is seldom a plausible pointer, length or flag (jemalloc's
-/// choice under `junk:alloc`).
+/// The byte that fills new blocks. The pattern is seldom a plausible pointer, length or flag
+/// (jemalloc uses it for `junk:alloc`).
 pub(super) const FRESH: u8 = 0xA5;
-/// The pattern of freed blocks (jemalloc's choice under `junk:free`).
+/// The byte that fills freed blocks (jemalloc uses it for `junk:free`).
 const DEAD: u8 = 0x5A;
-/// The pattern between the caller's bytes and the trailer.
+/// The byte that fills the fence between the caller's bytes and the trailer.
 const FENCE: u8 = 0xFE;
 
 /// Bytes at the end of a block: the requested size and the cookie.
@@ -46,8 +47,8 @@ const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 pub(crate) struct Debug {
     /// The directory that the fast paths read; it stays empty.
     empty: Directory,
-    /// Addresses of the waiting slots, 0 if an entry is free. Their words name the cache of the
-    /// thread that freed them, but they are in no bin.
+    /// Addresses of the slots in quarantine; 0 if an entry is free. The slot words name the cache
+    /// of the thread that freed the slots, but the slots are in no bin.
     waiting: [AtomicU64; QUARANTINE],
     next: AtomicU32,
 }
@@ -66,14 +67,15 @@ impl Debug {
         &self.empty
     }
 
-    /// Forgets the waiting slots: in a child of fork they are the parent's, or were given back.
+    /// Forgets the slots in quarantine: in a child of fork they belong to the parent, or were
+    /// given back.
     pub(super) fn forget(&self) {
         self.waiting.iter().for_each(|entry| entry.store(0, Relaxed));
     }
 }
 
 /// The location and length of a block in bytes, as its allocation computed them or as one lookup
-/// found them. The metadata is not read again, because other processes may change it.
+/// found them. So the metadata is read only once; other processes may change it.
 #[derive(Clone, Copy)]
 pub(super) struct Extent {
     offset: usize,
@@ -94,8 +96,8 @@ impl Extent {
 }
 
 impl Heap {
-    /// Allocates a block with a trailer: from the first class, beginning with `class`, that holds
-    /// `size` and the trailer.
+    /// Allocates a block with a trailer from the smallest class, not below `class`, whose slots
+    /// have room for `size` bytes and the trailer.
     pub(super) fn alloc_debug(
         &self,
         class: usize,
@@ -119,7 +121,8 @@ impl Heap {
         Ok(block)
     }
 
-    /// The bytes to allocate for a block of slices, including the trailer.
+    /// How many bytes to allocate for a large block of `size` bytes: in debug mode with the
+    /// trailer.
     pub(super) fn padded(&self, size: usize) -> usize {
         if self.debug.is_some() { size.saturating_add(TRAILER) } else { size }
     }
@@ -154,21 +157,21 @@ impl Heap {
         if is_sound { Ok(size) } else { Err(found.misuse(Fault::Scribbled)) }
     }
 
-    /// Checks a block that is being freed. If its fence or trailer was overwritten, that is an
-    /// error and the block stays live, because the writer may still write there.
+    /// Checks a block that is being freed. If its fence or trailer was overwritten, returns an
+    /// error. The block then stays live, because the program may write past its end again.
     pub(super) fn check_freed(&self, found: &Found) -> Result<(), Misuse> {
         let size = self.asked(found)?;
         self.fill(found.into(), 0, size, DEAD);
         Ok(())
     }
 
-    /// Frees a live slot: it enters the quarantine, and the slot that has waited longest goes to
-    /// the bin.
+    /// Frees a live slot: moves it to the quarantine, and the slot that has waited longest to the
+    /// bin.
     pub(super) fn free_debug(&self, debug: &Debug, found: &Found) -> Result<(), Misuse> {
         self.check_freed(found)?;
         let Some(class) = found.class else { return Ok(()) };
-        // The cache is not held, because the slot that leaves the quarantine needs a cache too,
-        // which may be the same common one.
+        // The cache is not kept locked, because the slot that leaves the quarantine also needs a
+        // cache, possibly the same common cache.
         let keeper = self.keeper(self.row_of(found.offset)).map(|held| *held);
         let Ok(keeper) = keeper else { return Ok(()) };
         let word =
@@ -198,10 +201,10 @@ impl Heap {
         }
     }
 
-    /// Moves a slot from the quarantine to the bin, after checking it for writes.
+    /// Checks a slot in quarantine for writes, and moves it to the bin.
     fn leave_quarantine(&self, block: NonNull<u8>) {
         let Some(found) = self.find_waiting(block) else { return };
-        // Checked up to the requested size, or to the end of the slot if the size was
+        // The check covers the requested size, or the slot up to its trailer if the size was
         // overwritten.
         let asked = self.asked(&found);
         let size = asked.unwrap_or(Extent::from(&found).end());
@@ -224,8 +227,9 @@ impl Heap {
         (0..count).all(|index| {
             // SAFETY: within a block.
             let byte = unsafe { start.add(index) };
-            // SAFETY: as above, and all of it was written when it was allocated. Volatile, and not
-            // through a slice: the check looks for a program that may write there now.
+            // SAFETY: as above, and all bytes of the block were written when it was allocated.
+            // Volatile, and not through a slice: the check searches for writes by a program that
+            // may still write there now.
             let byte = unsafe { byte.read_volatile() };
             byte == value
         })

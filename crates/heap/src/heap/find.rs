@@ -13,15 +13,15 @@ use crate::protocol::word::{CacheId, Slice, SliceWord, Slot, SlotWord};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) address: usize,
-    /// Bytes from the start of the data.
+    /// Bytes from the start of the heap's data.
     pub(crate) offset: usize,
-    /// The bytes that it can hold.
+    /// The number of bytes that the block can hold.
     pub(crate) bytes: usize,
-    /// Its class; `None` for a large block.
+    /// The block's class; `None` for a large block.
     pub(crate) class: Option<usize>,
     pub(crate) process: u8,
     pub(crate) tag: u8,
-    /// The word of its slice when it was found.
+    /// The block's slice word at the time of the search.
     pub(crate) word: SliceWord,
 }
 
@@ -33,14 +33,15 @@ impl Found {
 }
 
 impl Heap {
-    /// Bytes that a block can hold: at least the requested size; in debug mode exactly that.
+    /// The number of bytes that a block can hold: at least the requested size; in debug mode
+    /// exactly the requested size.
     ///
     /// # Errors
     /// [`Misuse`] if the pointer names no live block.
     ///
     /// # Safety
-    /// If `block` is a live block of this heap, the caller owns it. Debug mode reads the bytes
-    /// behind the block, which another owner might write at the same time.
+    /// If `block` is a live block of this heap, the caller owns it. In debug mode this call reads
+    /// the block's last bytes, which another owner might write at the same time.
     ///
     /// ```
     /// use haul_heap::{Heap, Request};
@@ -78,8 +79,8 @@ impl Heap {
         })
     }
 
-    /// Whether a block of this heap can lie at this offset. The offset comes from metadata that
-    /// other processes can write.
+    /// Whether a block of this heap can be at this offset. The check is needed because the offset
+    /// comes from metadata that other processes can write.
     pub(crate) fn holds(&self, offset: usize, bytes: usize) -> bool {
         let node = self.memory.node_of(offset / SLICE);
         let pages = self.memory.pages_of(node);
@@ -121,7 +122,7 @@ impl Heap {
             Slice::Span { .. } | Slice::Unknown => {
                 Err(misuse(Fault::Scribbled, None, Owner::Unknown))
             }
-            // A freed large block leaves no trace.
+            // The metadata does not record that a freed large block was here.
             Slice::Free | Slice::Outside => Err(misuse(Fault::Wild, None, Owner::Unknown)),
         }
     }
@@ -154,7 +155,7 @@ impl Heap {
     }
 }
 
-/// The owner that a slot's word names.
+/// The owner that a slot word names.
 pub(super) fn owner_of(slot: Slot) -> Owner {
     match slot {
         Slot::Free => Owner::Unknown,

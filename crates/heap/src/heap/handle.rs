@@ -1,4 +1,4 @@
-//! Prepared requests of one kind.
+//! Prepared requests for blocks of one size, alignment, node and tag.
 
 use core::ptr::NonNull;
 
@@ -8,7 +8,7 @@ use crate::protocol::class;
 use crate::protocol::word::SliceWord;
 use crate::request::Request;
 
-/// A prepared request of one kind: see [`Heap::handle`].
+/// A prepared request for blocks of one size, alignment, node and tag: see [`Heap::handle`].
 #[derive(Clone, Copy)]
 pub struct Handle<'a> {
     heap: &'a Heap,
@@ -17,7 +17,7 @@ pub struct Handle<'a> {
 }
 
 impl Heap {
-    /// Prepares a request of one kind: computes its class once.
+    /// Prepares a request: computes its class once for all allocations.
     ///
     /// # Errors
     /// [`AllocError::BadAlign`], [`AllocError::TooLarge`] or [`AllocError::NoNode`], as for an
@@ -30,7 +30,8 @@ impl Heap {
 }
 
 impl Handle<'_> {
-    /// Allocates a block of this kind. Like [`Heap::alloc`], but does not compute the class.
+    /// Allocates a block for the prepared request. Like [`Heap::alloc`], but does not compute the
+    /// class.
     ///
     /// # Errors
     /// Those of [`Heap::alloc`].

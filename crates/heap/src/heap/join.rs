@@ -1,11 +1,11 @@
-//! This process's slot in the heap: taken when the heap is built or attached to, taken again after
-//! a fork, and left when the heap is dropped.
+//! This process's slot in the heap. The process takes a slot when it builds the heap or attaches
+//! to it, takes another slot after a fork, and gives its slot back when the heap is dropped.
 //!
-//! After a fork the directory of caches reads as empty in the child, and so does the mark that
-//! the process has joined. The first request that needs either of them detects the fork. If the
-//! heap is shared, the child joins as a separate process, and the parent keeps its blocks. If the
-//! heap is private, the child has a copy of everything, and gives back what other threads of the
-//! parent held.
+//! After a fork, the directory of caches is empty in the child, and the mark that the process has
+//! joined is cleared. The first request that reads the directory or the mark detects the fork. If
+//! the heap is shared, the child joins as a separate process, and the parent keeps its blocks. If
+//! the heap is private, the child has a copy of the whole heap, and gives back the slots and
+//! slices that other threads of the parent held.
 
 use rustix::fd::AsRawFd;
 
@@ -23,9 +23,9 @@ use crate::protocol::word::{CacheId, PROCESSES_MAX, SlotWord};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
-/// How often a process without a slot retries while another process frees the slots of dead ones.
-/// Each try reads `/proc` for this process and for the one that reaps. Reaping takes some
-/// milliseconds.
+/// How often a process without a slot retries while another process frees the slots of dead
+/// processes. Each try reads `/proc` for this process and for the process that reaps. Reaping
+/// takes some milliseconds.
 const VISITS: u32 = 1000;
 
 /// The mark in the directory: this process has not joined since it started or was forked.
@@ -36,7 +36,8 @@ const JOINING: u32 = 1;
 const JOINED: u32 = 2;
 
 impl Heap {
-    /// Ensures that this process has a slot in the heap. One load, unless it was just forked.
+    /// Ensures that this process has a slot in the heap. One load, unless the process was just
+    /// forked.
     #[inline]
     pub(crate) fn ensure_joined(&self) -> Result<(), AllocError> {
         match self.directory.mark().load(Acquire) {
@@ -79,7 +80,8 @@ impl Heap {
         Ok(())
     }
 
-    /// Records this process's slot, and publishes in it what other processes need.
+    /// Stores the number of this process's slot, and publishes in the slot the data that other
+    /// processes need.
     fn enter_slot(&self, slot: u8) {
         self.live.store(SlotWord::live(slot, 0).0, Relaxed);
         self.show_pool_file(slot);
@@ -96,8 +98,8 @@ impl Heap {
         }
     }
 
-    /// Like [`Self::show_pool_file`], in case the attachment whose descriptor was published is
-    /// gone. One load, or three system calls.
+    /// Like [`Self::show_pool_file`]. Publishes the descriptor again if the attachment that
+    /// published its own has ended. One load, or three system calls.
     pub(crate) fn show_pool_file_again(&self) {
         if self.directory.mark().load(Acquire) == JOINED {
             self.show_pool_file(self.process());
@@ -113,7 +115,8 @@ impl Heap {
         Ok(())
     }
 
-    /// A slot for this process. If all are taken, the slots of dead processes are freed first.
+    /// Takes a slot for this process. If all slots are in use, frees the slots of dead processes
+    /// first.
     fn claim_process_slot(&self) -> Option<u8> {
         let tables = &self.memory.tables;
         let mut tries = VISITS;
@@ -124,7 +127,8 @@ impl Heap {
             if let Some(visitor) = member::visit(tables) {
                 break visitor;
             }
-            // Another process reaps to free a slot, or reaps the process that died doing so.
+            // Another process reaps dead processes to free a slot, or reaps a process that died
+            // while it reaped.
             tries -= 1;
             if tries == 0 {
                 return None;
@@ -142,14 +146,14 @@ impl Heap {
 
 impl Drop for Heap {
     /// Gives back what this process's caches hold. Live blocks stay, because other processes may
-    /// use them. They are reclaimed when this process dies.
+    /// use them. Another process reclaims them when this process dies.
     fn drop(&mut self) {
         if !self.memory.region.is_shared() || self.directory.mark().load(Acquire) != JOINED {
             return;
         }
         if let Some(file) = self.memory.region.pool_file() {
-            // Hidden before the file is closed, because the number may soon belong to another
-            // file.
+            // The descriptor is withdrawn before the file is closed, because its number may soon
+            // belong to another file.
             let number = file.as_raw_fd() as u32;
             member::hide_pool_file(&self.memory.tables, self.process(), number);
         }
@@ -165,7 +169,8 @@ impl Drop for Heap {
 }
 
 impl Heap {
-    /// Gives back the content of a cache of this process on a node, and the cache's record.
+    /// Gives back all slots and slices of one of this process's caches on a node, and the cache's
+    /// record.
     fn leave_cache(&self, id: CacheId, node: usize) {
         let Some(record) = self.memory.tables.cache(id) else { return };
         Keeper { memory: &self.memory, record, id, node, is_frugal: false }.flush_all();

@@ -14,7 +14,7 @@ use crate::request::{Node, Offset, Request, Tag};
 use crate::sync::Ordering::Relaxed;
 
 impl Heap {
-    /// Allocates a run of slices. Claims each slice, so O(size / 64 KiB).
+    /// Allocates a run of slices. O(size / 64 KiB), because it claims each slice.
     #[inline(never)]
     pub(super) fn alloc_large(
         &self,
@@ -26,7 +26,7 @@ impl Heap {
         self.sealed(size, |padded| self.alloc_slices(padded, align, node, tag))
     }
 
-    /// A block for `size` bytes from `alloc`, which gets a larger size in debug mode.
+    /// Allocates a block of `size` bytes with `alloc`, which gets a larger size in debug mode.
     fn sealed(
         &self,
         size: usize,
@@ -40,8 +40,8 @@ impl Heap {
         Ok(block)
     }
 
-    /// Like [`Heap::alloc`], but a block of up to 2 MiB lies within one page of that size if a
-    /// page has room, so that its memory is as contiguous as possible.
+    /// Like [`Heap::alloc`], but a block of up to 2 MiB is within one page of 2 MiB if a page has
+    /// room, so that the block's memory is as contiguous as possible.
     pub(crate) fn alloc_within_page(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
         let Request { size, align, node, tag } = request;
         let is_large = size > SLOT_SIZE_MAX && size.max(align) <= PAGE && self.debug.is_none();
@@ -85,9 +85,9 @@ impl Heap {
         })
     }
 
-    /// Claims the slices of the block that was freed last, if it had this size. That block is
-    /// most often the lowest free run, but the search for that run takes as long as the rest of
-    /// the call.
+    /// Claims the slices of the large block that was freed last, if it had this size. Its slices
+    /// are most often the lowest free run. A search for the lowest free run would need as much
+    /// time as the rest of the call.
     #[inline]
     fn take_last_freed(&self, keeper: &Keeper<'_>, request: RunRequest) -> Option<usize> {
         let [head, count] = &keeper.record.last_freed;
@@ -109,12 +109,12 @@ impl Heap {
 
     /// Like [`Heap::alloc`], but the heap does not grow: the block is a run of slices in pages
     /// that were used before. For callers that have another source of large blocks, but prefer
-    /// idle memory of this heap. No system call if pages are external; otherwise one if memory of
-    /// these pages was given back.
+    /// idle memory of this heap. Needs no system call with external pages; otherwise needs one if
+    /// the heap has given memory of these pages back to the kernel.
     ///
     /// # Errors
-    /// Those of [`Heap::alloc`]; also [`AllocError::Exhausted`] if growth would have helped. No
-    /// thread's cache is flushed in that case.
+    /// Those of [`Heap::alloc`]; also [`AllocError::Exhausted`] if the heap would have to grow.
+    /// The call flushes no thread's cache before it returns this error.
     ///
     /// ```
     /// use haul_heap::{AllocError, Heap, Request};
@@ -153,13 +153,13 @@ impl Heap {
         self.pointer(Offset::new((head * SLICE) as u64)).ok_or(AllocError::Exhausted)
     }
 
-    /// Frees a large block that was found. Of several calls for one block, one succeeds.
+    /// Frees the large block `found`. If several threads free the same block, one call succeeds.
     pub(super) fn free_large(&self, found: &Found) -> Result<(), Misuse> {
         if self.debug.is_some() {
             self.check_freed(found)?;
         }
         let Ok(keeper) = self.keeper(self.row_of(found.offset)) else {
-            // Without a cache the block cannot be taken apart: it stays live.
+            // Without a cache the block cannot be taken apart, so it stays live.
             return Err(found.misuse(Fault::Scribbled));
         };
         let head = found.offset / SLICE;

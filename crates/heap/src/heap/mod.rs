@@ -1,4 +1,4 @@
-//! The heap: the paths of a request, from the fast paths of most calls to the rare ones.
+//! The heap: the fast paths that serve most requests, and the slow paths for the others.
 //!
 //! ```text
 //! alloc: class of size and alignment; the thread's bin of that class; pop an entry;
@@ -7,18 +7,19 @@
 //!        word says live? store "cached by me"; push
 //! ```
 //!
-//! Both paths need no atomic read-modify-write, no system call, no division, and for up to 8 KiB
-//! no cache line that another thread's spans share. A value from metadata that other processes
-//! can write is checked before its use as an index: a unit against the number of units, a count
-//! against the bin's size. A class has six bits, and its table 64 entries.
+//! Both paths need no atomic read-modify-write, no system call, no division, and for blocks of up
+//! to 8 KiB no cache line that another thread's spans use. Other processes can write the
+//! metadata, so a value from the metadata is checked before its use as an index: a unit against
+//! the number of units, a count against the bin's size. A class needs no check: it has six bits,
+//! and the table of classes has 64 entries.
 //!
 //! - `find`: lookup of a pointer;
 //! - `debug`: fences, cookies and quarantine;
 //! - `join`: joining the heap, also after a fork, and leaving it;
 //! - `build`: the builder;
-//! - `slow`: refill, flush, the last resorts, and misuse;
+//! - `slow`: refill, flush, the last resorts of a full heap, and misuse;
 //! - `large`: blocks of slices;
-//! - `handle`: prepared requests of one kind;
+//! - `handle`: prepared requests;
 //! - `resize`: realloc.
 
 use core::hint::cold_path;
@@ -49,7 +50,7 @@ pub use handle::Handle;
 pub use resize::ReallocError;
 
 /// A heap in this process. Any number of threads may use it at once.
-// Aligned, so that the fields between `data` and `live` lie in one cache line.
+// Aligned, so that the fields from `data` to `live` are in one cache line.
 #[repr(C, align(64))]
 pub struct Heap {
     // Fields that every call reads, and that nothing writes once the heap is built.
@@ -57,12 +58,13 @@ pub struct Heap {
     data_bytes: usize,
     data_units: usize,
     slices: *const AtomicU64,
-    /// The [`Grids`] lie in front of it.
+    /// The directory's entries. The [`Grids`] are in the memory before them.
     directory_start: *const Entry,
     nodes: u32,
-    /// The shift from an offset to its node.
+    /// The number of bits by which an offset is shifted to get its node.
     row_shift: u8,
-    /// The word of a live block of this process without a tag; another one in a child after fork.
+    /// The slot word for a live block of this process without a tag. It differs in a child after
+    /// fork.
     live: AtomicU16,
     // Fields of the slow paths.
     on_misuse: Option<fn(&Misuse)>,
@@ -74,41 +76,46 @@ pub struct Heap {
 
 /// A live slot.
 struct Slot<'a> {
-    /// The form of its slice's word.
+    /// The form of the slice word for this slot's slice.
     form: usize,
     grid: &'a Grid,
     units: usize,
     word: &'a AtomicU16,
 }
 
-/// The grids, one for each form of a slice's word. They are not in [`Heap`], because building
-/// that value needs twice its size on the stack, and a thread may have a stack of 64 KiB. They
-/// lie in front of the directory, whose address each call has anyway: with the grids in a
-/// separate mapping, an allocation of 64 B and its free needed 5.15 ns instead of 4.85 on Zen 4.
+/// The grids, one for each form of a slice word. They are not in [`Heap`], because building a
+/// `Heap` needs twice its size on the stack, and a thread may have a stack of 64 KiB. They are in
+/// the memory before the directory's entries, because each call has that address anyway. With the
+/// grids in a separate mapping, an allocation of 64 B and its free needed 5.15 ns instead of 4.85
+/// on Zen 4.
 struct Grids;
 
 impl Grids {
-    /// Bytes from the first grid to the entries of the directory. The bytes behind the last grid
-    /// keep the grids of small classes away from the page offsets 1024 and 2048. At those offsets
-    /// an allocation of up to 64 B and its free needed 5.2 ns on Zen 4, and 4.8 ns at five
-    /// others, as if another access of the call had the same lower 12 bits of the address.
+    /// Bytes from the first grid to the entries of the directory. The unused bytes after the last
+    /// grid keep the grids of small classes away from the page offsets 1024 and 2048. With a grid
+    /// at these offsets, an allocation of up to 64 B and its free needed 5.2 ns on Zen 4; at five
+    /// other offsets, 4.8 ns. Perhaps another access of the call has the same lower 12 bits in
+    /// its address.
     const BEFORE_ENTRIES: usize = SliceWord::FORMS * SliceWord::FORM_UNIT + 3328;
 }
 
-/// What the fast paths need to know about the slots of a slice, by the form of its word. For a form
-/// that is not a span of a class, all offsets lead to one slot word, which is not live.
-// Aligned, so that none lies in two cache lines.
+/// The data that the fast paths need about the slots in a slice. The form of the slice word
+/// selects the grid. The grid for a form that is not a span of a class maps all offsets to one
+/// slot word, which is not live.
+// Aligned, so that no grid is in two cache lines.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 struct Grid {
-    /// The slot words of the class's shift: one for each granule, a power of two of units.
+    /// The slot words for the class's shift: one for each granule. A granule is a number of units
+    /// that is a power of two.
     words: *const AtomicU16,
-    /// 2^32 divided by the units of a granule. The product of this and an offset in units
-    /// contains the index of a word in its upper half and the remainder in the lower half. This
-    /// is cheaper than a shift by a register and a test (Intel: two of six instructions fewer).
+    /// 2^32 divided by the units per granule. The product of this value and an offset in units
+    /// contains the index of the slot word in its upper half, and the remainder in its lower
+    /// half. The product is cheaper than a shift by a register and a test (Intel: two of six
+    /// instructions fewer).
     inverse: u64,
-    /// A block of any class that begins at a unit in `safe_start..safe_end` lies wholly in the
-    /// usable range. For any other block, the slices are checked.
+    /// A block of any class that begins at a unit in `safe_start..safe_end` is entirely in the
+    /// usable range. For any other block, the slow path checks the slices.
     safe_start: u32,
     safe_end: u32,
     /// The most slots that a bin of the class holds; 0 if there are several nodes.
@@ -116,30 +123,30 @@ struct Grid {
 }
 
 impl Grid {
-    /// The index of the word of a block that begins at this unit; `None` if no block can begin
-    /// there.
+    /// The index of the slot word for a block that begins at this unit; `None` if no block can
+    /// begin there.
     #[inline(always)]
     fn word_index(&self, units: usize) -> Option<usize> {
         let product = (units as u64).wrapping_mul(self.inverse);
         (product as u32 == 0).then_some((product >> u32::BITS) as usize)
     }
 
-    /// The word at an index of the grid.
+    /// The slot word at this index of the grid.
     ///
     /// # Safety
     /// The index comes from an offset in range, and the heap lives as long as `'a`.
     #[inline(always)]
     unsafe fn word<'a>(&self, index: usize) -> &'a AtomicU16 {
-        // SAFETY: there is a word for each granule of the range; in a grid that is not a span's,
-        // all offsets lead to the index of one word.
+        // SAFETY: there is a word for each granule of the range; a grid that is not for a span
+        // maps all offsets to the index of one word.
         let word = unsafe { self.words.add(index) };
         // SAFETY: mapped as long as the heap lives.
         unsafe { &*word }
     }
 }
 
-// SAFETY: the raw pointers lead into mappings that belong to the process and live as long as the
-// heap; everything there is accessed by atomics, or by the owner of a block.
+// SAFETY: the raw pointers point into mappings that belong to the process and live as long as the
+// heap; only atomics, or the owner of a block, access the memory there.
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
@@ -147,8 +154,8 @@ unsafe impl Sync for Heap {}
 impl Heap {
     /// Allocates a block. Its content is undefined.
     ///
-    /// Most calls take some twenty instructions. About every 32nd call of one size takes slots from
-    /// a span. A page that has no memory yet may cost a system call.
+    /// Most calls take some twenty instructions. About one in 32 calls for one size takes slots
+    /// from a span. A call may need a system call to get memory for a page.
     ///
     /// # Errors
     /// An [`AllocError`]; nothing is allocated then.
@@ -182,7 +189,8 @@ impl Heap {
         }
     }
 
-    /// Like [`Heap::alloc`], but the block is all zeros. No other thread waits for the zeroing.
+    /// Like [`Heap::alloc`], but the block contains only zeros. No other thread waits while this
+    /// call writes them.
     ///
     /// # Errors
     /// Those of [`Heap::alloc`].
@@ -206,22 +214,25 @@ impl Heap {
         Ok(block)
     }
 
-    /// Frees a block. Most calls take some twenty instructions; about every 32nd call of one size
-    /// gives slots back to their spans.
+    /// Frees a block. Most calls take some twenty instructions; about one in 32 calls for one
+    /// size gives slots back to their spans.
     ///
     /// # Errors
-    /// [`Misuse`] if the pointer names no live block; the heap is unchanged then. So a second free
-    /// of a slot is an error after the first has returned, until the slot is handed out again.
+    /// [`Misuse`] if the pointer names no live block; the call has not changed the heap then. So
+    /// a second free of a slot is an error if the first has returned and the slot has not been
+    /// handed out again.
     ///
-    /// If two threads free one slot **at the same time**, both may succeed: a free loads the
-    /// slot's word and then stores it, which saves a locked instruction. If both have stored
-    /// before one of them allocates, the second bin entry is detected when it would be handed
-    /// out, reported to the heap's `on_misuse`, and dropped. If the slot is handed out again
-    /// between the two stores, the misuse is not detected, and the slot has two users from then
-    /// on. Debug mode and blocks above 256 KiB use an exchange: only one of two frees succeeds.
+    /// If two threads free one slot **at the same time**, both may succeed: a free loads the slot
+    /// word and then stores it, which saves a locked instruction. If both threads have stored
+    /// before one of them allocates, the slot is in a bin twice. The heap detects the second
+    /// entry when it would hand it out, reports it to `on_misuse`, and drops it. If the slot is
+    /// handed out again between the two stores, the misuse is not detected, and the slot has two
+    /// users from then on. In debug mode, and for blocks above 256 KiB, a free uses an atomic
+    /// exchange, so that only one of two frees succeeds.
     ///
-    /// A block of another process is freed by a reaper when that process dies, unless the caller is
-    /// its [heir](Heap::set_heir). The caller's free at that time or later is a second free.
+    /// If the block belongs to another process and that process dies, a reaper frees the block,
+    /// unless the caller is the dead process's [heir](Heap::set_heir). A free by the caller at
+    /// that time or later is a second free.
     ///
     /// # Safety
     /// If `block` is a live block of this heap, it must not be used from now on.
@@ -233,7 +244,7 @@ impl Heap {
     /// let block = heap.alloc(Request::new(100))?;
     /// // SAFETY: allocated here, and not used again.
     /// unsafe { heap.free(block) }?;
-    /// // SAFETY: no live block is there, so this is an error and nothing changes.
+    /// // SAFETY: no live block is there, so this call is an error and changes nothing.
     /// assert_eq!(unsafe { heap.free(block) }.unwrap_err().fault, Fault::Double);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -243,15 +254,16 @@ impl Heap {
         let Some(slot) = self.slot_at(offset) else {
             return self.free_other(block);
         };
-        // One comparison checks for several nodes, where `bin_slots` is 0, and for a full bin.
+        // One comparison detects both a full bin and a heap with several nodes, whose `bin_slots`
+        // is 0.
         if self.add(self.entry(0), &slot, slot.grid.bin_slots) {
             return Ok(());
         }
         self.free_elsewhere(block)
     }
 
-    /// The offset of a pointer into the heap, which means the same in every process that shares it;
-    /// `None` for a pointer outside the heap.
+    /// The offset of a pointer into the heap; `None` for a pointer outside the heap. The offset
+    /// names the same byte in every process that shares the heap.
     ///
     /// ```
     /// use haul_heap::{Heap, Offset, Request};
@@ -279,7 +291,7 @@ impl Heap {
         Some(self.at(bytes))
     }
 
-    /// Takes a slot from this thread's bin of the class whose spans have this form; `None` if the
+    /// Takes a slot from this thread's bin for the class with the span form `form`; `None` if the
     /// slow path is needed.
     #[inline(always)]
     fn pop(&self, form: usize, node: Node, tag: Tag) -> Option<NonNull<u8>> {
@@ -322,7 +334,8 @@ impl Heap {
     /// The address of an offset in range.
     #[inline(always)]
     fn at(&self, offset: usize) -> NonNull<u8> {
-        // Wrapping, because with external memory the range can begin before the mapped part.
+        // The addition wraps, because with external memory the range can begin before the mapped
+        // part.
         let address = self.data.as_ptr().wrapping_add(offset);
         // SAFETY: the range lies within the address space, so the sum is not null.
         unsafe { NonNull::new_unchecked(address) }
@@ -331,7 +344,7 @@ impl Heap {
     /// The live slot that starts at `offset`; `None` if there is none.
     #[inline(always)]
     fn slot_at(&self, offset: usize) -> Option<Slot<'_>> {
-        // An offset that is not a multiple of a unit becomes larger than any heap.
+        // The rotation makes an offset that is not a multiple of a unit larger than any heap.
         let units = offset.rotate_right(SHIFT_MIN);
         if units >= self.data_units {
             return None;
@@ -347,24 +360,26 @@ impl Heap {
         SlotWord(word.load(Relaxed)).is_live().then_some(Slot { form, grid, units, word })
     }
 
-    /// The grid of a form.
+    /// The grid for a form.
     #[inline(always)]
     fn grid(&self, form: usize) -> &Grid {
         debug_assert!(form < SliceWord::FORMS * SliceWord::FORM_UNIT);
         let from_entries = form as isize - Grids::BEFORE_ENTRIES as isize;
-        // SAFETY: the grids, one for each form, lie in front of the entries, and a form counts
-        // their bytes.
+        // SAFETY: the grids, one for each form, are before the entries, and a form is a byte
+        // offset in the grids.
         let grid = unsafe { self.directory_start.byte_offset(from_entries) };
-        // SAFETY: the address of one of `self`'s grids, as just said, which nothing writes.
+        // SAFETY: the address of one of `self`'s grids, as above, and nothing writes to the
+        // grids.
         unsafe { &*grid.cast() }
     }
 
-    /// This thread's entry in a row of the directory. A thread that has not registered has number
-    /// 0, whose entries stay empty.
+    /// This thread's entry in a row of the directory. A thread that has not registered has the
+    /// number 0, and the entries for number 0 stay empty.
     #[inline(always)]
     fn entry(&self, row: usize) -> &Entry {
         debug_assert!(row <= self.nodes as usize);
-        // SAFETY: callers pass a row that the directory has, and it lives as long as the heap.
+        // SAFETY: callers pass a row that exists in the directory, and the directory lives as
+        // long as the heap.
         unsafe { Directory::own_entry(self.directory_start, row) }
     }
 

@@ -31,16 +31,17 @@ impl core::fmt::Display for ReallocError {
 
 impl core::error::Error for ReallocError {}
 
-/// A block that shrinks below this fraction of its slot moves to a smaller one.
+/// A block that shrinks below this fraction of its slot moves to a smaller slot.
 const KEPT_PART: usize = 2;
 
 impl Heap {
-    /// Makes a block `size` bytes long, at a multiple of `align`. It stays in place if it fits
-    /// there or, for a large block, if the slices behind it are free. Otherwise its content moves
-    /// to a new block on the same node and with the same tag.
+    /// Changes the size of a block to `size` bytes, at an address that is a multiple of `align`.
+    /// The block stays in place if the new size fits there or, for a large block, if the
+    /// following slices are free. Otherwise its content moves to a new block on the same node and
+    /// with the same tag.
     ///
     /// # Errors
-    /// A [`ReallocError`]; the block is unchanged then.
+    /// A [`ReallocError`]; the block is then unchanged.
     ///
     /// # Safety
     /// If `block` is a live block of this heap, the caller owns it, and after success uses only the
@@ -72,8 +73,8 @@ impl Heap {
         if found.address.is_multiple_of(align) && self.resize_in_place(&found, size) {
             return Ok(block);
         }
-        // Computed before the target is allocated, because on an error the target would have to
-        // be freed again.
+        // Computed before the target is allocated, because otherwise an error would require a
+        // free of the target.
         let usable = match self.debug {
             None => found.bytes,
             Some(_) => self
@@ -108,9 +109,10 @@ impl Heap {
         Err(ReallocError::Misuse(misuse))
     }
 
-    /// Makes a block `size` bytes long in place. Returns false and leaves the block unchanged if
-    /// it would have to move, because of its size or of `align`. Also returns false if it should
-    /// move: a slot of which little would be used, or any block in debug mode.
+    /// Changes the size of a block to `size` bytes in place. Returns false and leaves the block
+    /// unchanged if it would have to move, because of the new size or of `align`. Also returns
+    /// false if the new size would use only a small part of the slot, and for any block in debug
+    /// mode, because such blocks should move.
     ///
     /// # Errors
     /// [`Misuse`] if the pointer names no live block.
@@ -143,18 +145,19 @@ impl Heap {
 
     fn resize_in_place(&self, found: &Found, size: usize) -> bool {
         if self.debug.is_some() {
-            // The block moves, so that uses of the old pointer are detected.
+            // In debug mode the block moves, so that uses of the old pointer are detected.
             return false;
         }
         match found.class {
             Some(_) => size <= found.bytes && size >= found.bytes / KEPT_PART,
-            // A block whose new size fits a slot does not stay in slices.
+            // If the new size fits a slot, the block moves from its slices to a slot.
             None if size <= SLOT_SIZE_MAX => false,
             None => self.resize_large(found, size),
         }
     }
 
-    /// Gives a large block the slices for `size`: cuts some off or claims those behind it.
+    /// Changes the number of slices in a large block for `size` bytes: frees its last slices, or
+    /// claims the slices that follow.
     fn resize_large(&self, found: &Found, size: usize) -> bool {
         let (head, old, count) = (found.offset / SLICE, found.bytes / SLICE, size.div_ceil(SLICE));
         if count == old {

@@ -1,5 +1,5 @@
-//! The slow paths: a bin that is empty or full, a thread without a cache, a full heap, a wrong
-//! pointer.
+//! The slow paths: for a bin that is empty or full, a thread without a cache, a full heap, and a
+//! wrong pointer.
 
 use core::ptr::NonNull;
 
@@ -17,7 +17,7 @@ use crate::request::{Node, Tag};
 use crate::sync::Ordering::Relaxed;
 use crate::sys::{self, machine, process};
 
-/// How often a bin is filled for one request. The first time suffices, unless a peer corrupts the
+/// How often a bin may be filled for one request. One refill suffices, unless a peer corrupts the
 /// entries.
 const REFILLS: usize = 100;
 
@@ -25,19 +25,19 @@ const REFILLS: usize = 100;
 /// caches: the upper bits of a product with this number depend on all bits below them.
 const MIX: usize = 0x9E37_79B9_7F4A_7C15;
 
-/// The shift that leaves as many bits of that product as there are common caches.
+/// The right shift that turns the product into the index of a common cache.
 const COMMON_SHIFT: u32 = usize::BITS - COMMONS.trailing_zeros();
 
-/// How often a thread searches for an unused common cache: before it requests a further one, and
-/// at most.
+/// How many searches for an unused common cache a thread makes: before it claims one more common
+/// cache, and in total.
 const TURNS: usize = 1000;
 const TURNS_MAX: usize = 1_000_000;
 
-/// Bits of an address within the smallest page.
+/// The number of address bits for an offset in the smallest page.
 const PAGE_SHIFT: u32 = 12;
 
-/// A thread's cache for one request: its own, or a common one that no other thread can use
-/// meanwhile.
+/// A thread's cache for one request: the thread's own, or a common cache that no other thread can
+/// use meanwhile.
 pub(crate) struct Held<'a> {
     keeper: Keeper<'a>,
     _turn: Option<Turn<'a>>,
@@ -51,9 +51,9 @@ impl<'a> core::ops::Deref for Held<'a> {
     }
 }
 
-/// A block or an error, in one register. In two registers, the compiler would merge them with the
-/// result of the fast path and no longer see that the fast path never fails. That would cost
-/// three more instructions per call.
+/// A block or an error, in one register. If two registers held it, the compiler would merge them
+/// with the result of the fast path and no longer detect that the fast path never fails. Each
+/// call would then need three more instructions.
 #[derive(Clone, Copy)]
 pub(super) struct Outcome(*mut u8);
 
@@ -61,7 +61,8 @@ impl Outcome {
     fn new(result: Result<NonNull<u8>, AllocError>) -> Self {
         Self(match result {
             Ok(block) => block.as_ptr(),
-            // No block has such an address: the lowest address of a block is that of a unit.
+            // No block has such an address, because the lowest address of a block is a multiple
+            // of a unit.
             Err(error) => core::ptr::without_provenance_mut(error as usize),
         })
     }
@@ -94,8 +95,8 @@ impl Heap {
     /// Serves requests that are large or have an alignment above a cache line.
     #[inline(never)]
     pub(super) fn alloc_other(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
-        // A request with a class is within every limit except the number of nodes, which is checked
-        // later.
+        // A request with a class exceeds no limit except possibly the number of nodes, which is
+        // checked later.
         let class = if align.is_power_of_two() { class::of(size, align) } else { None };
         let Some(class) = class else {
             return self.alloc_unclassed(size, align, node, tag);
@@ -106,7 +107,7 @@ impl Heap {
         }
     }
 
-    /// Handles requests without a class: large ones, and those that no heap can serve.
+    /// Handles requests without a class: large requests, and requests that no heap can serve.
     #[cold]
     #[inline(never)]
     fn alloc_unclassed(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
@@ -115,20 +116,21 @@ impl Heap {
         Outcome::new(self.if_whole(block))
     }
 
-    /// Returns `block`, or an error if memory of the heap's file is gone: later data of the heap
-    /// is then private to this process.
+    /// Returns `block`, or an error if the heap's file has lost memory, because the heap would
+    /// then give out memory that is private to this process.
     fn if_whole(&self, block: Result<NonNull<u8>, AllocError>) -> Result<NonNull<u8>, AllocError> {
         if self.is_broken() { Err(AllocError::Gone) } else { block }
     }
 
-    /// Whether memory of a shared heap's file was gone when it was accessed: another process has
-    /// truncated the file, or punched a hole into it where no page is left. The missing parts are
-    /// now private to this process, and the heap provides no new blocks ([`AllocError::Gone`]).
+    /// Whether the file of a shared heap has lost memory: another process has truncated the file,
+    /// or punched a hole into it that the kernel cannot fill, and this process has accessed the
+    /// missing part. The missing parts are now private to this process, and the heap provides no
+    /// new blocks ([`AllocError::Gone`]).
     pub fn is_broken(&self) -> bool {
         self.memory.region.is_broken()
     }
 
-    /// Takes a slot when the thread's bin is empty, missing or corrupt.
+    /// Takes a slot if the thread's bin is empty, missing or corrupt.
     #[cold]
     #[inline(never)]
     pub(super) fn pop_slow(&self, class: usize, size: usize, node: Node, tag: Tag) -> Outcome {
@@ -163,15 +165,15 @@ impl Heap {
         })
     }
 
-    /// Frees a live slot that the fast path did not take. There are several nodes, and the slot
-    /// goes to the bin of its node; or the thread's bin is full or does not exist yet.
+    /// Frees a live slot that the fast path did not free. If the heap has several nodes, the slot
+    /// goes to the bin of its node. Otherwise the thread's bin is full or does not exist yet.
     #[cold]
     #[inline(never)]
     pub(super) fn free_elsewhere(&self, block: NonNull<u8>) -> Result<(), Misuse> {
         if self.nodes > 1 {
             let offset = block.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
-            // The lookup is repeated. Passing the slot would cost registers in each free of a heap
-            // with one node.
+            // The lookup is repeated, because passing the slot as an argument would need
+            // registers in each free in a heap with one node.
             let Some(slot) = self.slot_at(offset) else { return self.free_other(block) };
             let most = TABLE[SliceWord::class_of_form(slot.form)].bin_slots;
             if self.add(self.entry(self.row_of(offset)), &slot, most) {
@@ -181,7 +183,7 @@ impl Heap {
         self.free_slow(block)
     }
 
-    /// Frees a live slot when the thread's bin is full or does not exist yet.
+    /// Frees a live slot if the thread's bin is full or does not exist yet.
     fn free_slow(&self, block: NonNull<u8>) -> Result<(), Misuse> {
         let found = match self.find(block.as_ptr().addr()) {
             Ok(found) if found.class.is_some() => found,
@@ -202,8 +204,8 @@ impl Heap {
         let about = &TABLE[class];
         let slot = &self.memory.tables.slots(about.shift)[found.offset >> about.shift];
         let Ok(keeper) = self.keeper(self.row_of(found.offset)) else {
-            // No cache is available, so the slot goes directly back to the span. The next count
-            // includes it.
+            // No cache is available, so the slot goes directly back to the span. The next search
+            // that counts the span's free slots includes it.
             slot.store(SlotWord::FREE.0, crate::sync::Ordering::Release);
             return;
         };
@@ -229,7 +231,8 @@ impl Heap {
                 Ok(()) => return Ok(()),
                 Err(misuse) => misuse,
             },
-            // A slot that was allocated since the lookup: it was free when this call began.
+            // Another thread has allocated this slot since the lookup. It was free when this call
+            // began, so this call is a second free.
             Ok(found) => found.misuse(Fault::Double),
             Err(misuse) => misuse,
         };
@@ -244,8 +247,8 @@ impl Heap {
         }
     }
 
-    /// Runs `request` with this thread's cache on `node`; for [`Node::ANY`], on one node after
-    /// the other until one has memory.
+    /// Runs `request` with this thread's cache on `node`; for [`Node::ANY`], tries one node after
+    /// the other until a node has memory.
     pub(super) fn on_nodes<T>(
         &self,
         node: Node,
@@ -260,14 +263,14 @@ impl Heap {
                 .find_map(|row| self.keeper(row).and_then(|held| request(*held)).ok())
         };
         anywhere()
-            // Memory of dead processes is the last source.
+            // Only if all nodes are full, reclaims the memory of dead processes.
             .or_else(|| (self.reap().processes > 0).then(anywhere).flatten())
             .ok_or(AllocError::Exhausted)
     }
 
-    /// This thread's cache in a row of the directory. A thread without one claims one, if need be
-    /// after reaping dead processes, else it gets a common cache. A non-empty entry was written by
-    /// this thread in this process, so most calls read nothing else.
+    /// This thread's cache in a row of the directory. A thread without a cache claims one, if
+    /// necessary after reaping dead processes. If none is free, the thread gets a common cache.
+    /// Most calls read only the entry: if it is not empty, this thread wrote it in this process.
     #[inline]
     pub(crate) fn keeper(&self, row: usize) -> Result<Held<'_>, AllocError> {
         let entry = self.entry(row);
@@ -297,13 +300,13 @@ impl Heap {
         }
     }
 
-    /// A common cache, held until the returned value is dropped.
+    /// A common cache, which this thread holds until the returned value is dropped.
     #[cold]
     fn common_keeper(&self, row: usize) -> Result<Held<'_>, AllocError> {
         self.ensure_joined()?;
         let node = if row == 0 { self.local_node() } else { row - 1 };
         let commons = self.directory.commons(node);
-        // The thread pointers differ by more than a page, as the stacks do.
+        // The thread pointers of two threads differ by more than a page, like their stacks.
         let first = (process::own_pointer() >> PAGE_SHIFT).wrapping_mul(MIX) >> COMMON_SHIFT;
         let held = |turn, id| {
             let record = self.memory.tables.cache(id).ok_or(AllocError::TooManyThreads)?;
@@ -318,8 +321,9 @@ impl Heap {
                     return held(turn, id);
                 }
             }
-            // A further cache is also claimed if the threads that hold the others are
-            // descheduled, or called a hook that calls the heap.
+            // One more cache is claimed if no cache could be used in many turns: the threads that
+            // hold the common caches may be descheduled, or may wait in a hook that calls the
+            // heap.
             if turns >= TURNS || commons.iter().all(|common| common.id().is_none()) {
                 let has_none = |turn: &Turn<'_>| turn.id().is_none();
                 if let Some(turn) = commons.iter().filter_map(Common::take).find(has_none) {
@@ -328,13 +332,13 @@ impl Heap {
                     return held(turn, id);
                 }
             }
-            // Every common cache is in use by a thread.
+            // Every common cache is in use by another thread.
             sys::yield_now();
         }
         Err(AllocError::TooManyThreads)
     }
 
-    /// Like [`Heap::keeper`], but without reaping.
+    /// Like [`Heap::keeper`], but reaps no processes and uses no common cache.
     pub(crate) fn keeper_of_living(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
         let entry = self.entry(row);
         self.keeper_at(if entry.is_empty() { self.enter(row)? } else { entry })
@@ -349,8 +353,8 @@ impl Heap {
         Ok(Keeper { memory: &self.memory, record, id, node, is_frugal })
     }
 
-    /// Claims a cache for this thread and enters it in `row`. Row 0, for the node on which the
-    /// thread runs, gets the cache of the node on which the thread ran first.
+    /// Claims a cache for this thread and enters it in `row`. Row 0 is for the node on which the
+    /// thread runs. Its entry is the cache on the node on which the thread runs during this call.
     #[cold]
     fn enter(&self, row: usize) -> Result<&Entry, AllocError> {
         let number = local::register().ok_or(AllocError::TooManyThreads)?;
@@ -376,7 +380,7 @@ impl Heap {
         (self.live.load(Relaxed) >> 8 & 0x7F) as u8
     }
 
-    /// The heap's number of the node on which this thread runs.
+    /// The heap's number for the node on which this thread runs.
     fn local_node(&self) -> usize {
         match self.nodes {
             1 => 0,
@@ -386,7 +390,7 @@ impl Heap {
 
     fn pop_checked(&self, keeper: &Keeper<'_>, class: usize, tag: Tag) -> Option<NonNull<u8>> {
         let (about, bin) = (&TABLE[class], &keeper.record.bins[class]);
-        // Each turn takes an entry, unless a peer keeps changing the count.
+        // Each pass removes an entry, unless a peer keeps changing the count.
         for _ in 0..BIN_SLOTS_MAX {
             let top = (bin.count.load(Relaxed) as usize).checked_sub(1)?;
             let offset = bin.units.get(top)?.load(Relaxed) as usize * UNIT;
@@ -410,9 +414,9 @@ impl Heap {
         None
     }
 
-    /// Reports a bin entry whose slot does not belong to the bin: two threads freed a block at
-    /// once, or a peer corrupted the metadata. The entry is dropped; the slot keeps the owner that
-    /// its word names.
+    /// Reports a bin entry whose slot does not belong to the bin, because two threads freed a
+    /// block at once or a peer corrupted the metadata. The entry is dropped, and the owner that
+    /// the slot word names keeps the slot.
     fn report_entry(&self, offset: usize, class: usize, found: Slot) {
         let fault = match found {
             Slot::Free => Fault::Scribbled,
@@ -426,8 +430,8 @@ impl Heap {
         });
     }
 
-    /// The node is full: gives up everything that is kept for speed, and searches the spans that
-    /// are in no bitmap.
+    /// Searches a full node for a slot: gives back all slots and spans that are kept for speed,
+    /// and searches the spans that are in no bitmap.
     fn last_resort(&self, keeper: &Keeper<'_>, class: usize) -> Result<(), AllocError> {
         keeper.flush_all();
         keeper.drop_empty_spans();
@@ -448,7 +452,7 @@ mod tests {
     use crate::sync::AtomicU32;
     use crate::{Pages, Request};
 
-    /// The count of a bin that a peer overwrites.
+    /// The address of the bin's count that the test overwrites like a peer.
     static COUNT: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
     fn scribble(label: &'static str) {

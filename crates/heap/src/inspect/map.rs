@@ -1,4 +1,4 @@
-//! The map: every page that was ever used, with the state of its slices.
+//! The map: every page that was ever used, with the states of its slices.
 
 use crate::heap::Heap;
 use crate::layout::{PAGE, PAGE_SLICES, SLICE};
@@ -16,13 +16,13 @@ use crate::sync::Ordering::Acquire;
 pub struct PageView {
     /// Its offset.
     pub offset: Offset,
-    /// Its node.
+    /// The page's node.
     pub node: Node,
-    /// The state of its memory.
+    /// The state of the page's memory.
     pub state: PageState,
-    /// The kind of its memory, if it has any.
+    /// The kind of the page's memory, if it has memory.
     pub backing: Backing,
-    /// Its slices of 64 KiB.
+    /// The page's slices of 64 KiB.
     pub slices: [SliceView; PAGE_SLICES],
 }
 
@@ -32,11 +32,11 @@ pub struct PageView {
 pub enum PageState {
     /// It has no memory.
     Absent,
-    /// A thread is requesting memory for it from the kernel.
+    /// A thread is requesting memory for the page from the kernel.
     Mapping,
     /// It has memory.
     Ready,
-    /// A thread is giving its memory back.
+    /// A thread is giving the page's memory back.
     Draining,
 }
 
@@ -46,15 +46,16 @@ pub enum PageState {
 pub enum SliceView {
     /// Free.
     Free,
-    /// Being built or taken apart, or held by a thread for its next spans.
+    /// A thread is building or taking apart a span or block here, or holds the slice for its next
+    /// spans.
     Busy,
-    /// Part of a span. Counts are of the slots that start in this slice.
+    /// Part of a span. The counts include the slots that start in this slice.
     Span {
         /// Bytes of a slot.
         class_bytes: usize,
         /// Slots that are live.
         live: u32,
-        /// Slots that threads hold ready.
+        /// Slots that threads hold in their caches.
         cached: u32,
         /// Slots that are free.
         free: u32,
@@ -63,20 +64,20 @@ pub enum SliceView {
     },
     /// Part of a large block.
     Large {
-        /// Bytes of the block; 0 in all its slices but the first.
+        /// Bytes of the block in its first slice; 0 in the others.
         bytes: usize,
-        /// Its tag, [`Tag::NONE`] in all its slices but the first.
+        /// The block's tag in its first slice; [`Tag::NONE`] in the others.
         tag: Tag,
     },
-    /// Kept by the provider of the heap's memory.
+    /// The provider of the heap's external memory keeps this slice.
     Outside,
-    /// A word that no heap writes.
+    /// The slice word has a value that no heap writes.
     Damaged,
 }
 
 impl Heap {
     /// Calls `visit` with every page that was ever used, by ascending address. Costs as much as
-    /// [`Heap::walk`]. No other call waits for it.
+    /// [`Heap::walk`]. No other call waits meanwhile.
     ///
     /// ```
     /// use haul_heap::SliceView;

@@ -1,9 +1,9 @@
-//! Inspection of a heap: a walk over its live blocks, statistics, a map, a dump, and a check of its
-//! words.
+//! Inspection of a heap: a walk over its live blocks, statistics, a map, a dump, and a check of
+//! its state words.
 //!
-//! Everything is read from the state words, so inspection costs other calls nothing and stops no
-//! thread. While other threads allocate and free, each block is reported as it was at some time
-//! during the call, and a count is exact only if the heap is quiet.
+//! All functions read only the state words, so they slow down no other call and stop no thread.
+//! While other threads allocate and free, each block is reported as it was at some time during
+//! the call. A count is exact only if no thread allocates or frees meanwhile.
 //!
 //! - `walk`: live blocks;
 //! - `stats`: counts by node and tag;

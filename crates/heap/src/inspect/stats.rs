@@ -10,7 +10,7 @@ use crate::protocol::word::{PageWord, Slice, Slot};
 use crate::request::{Node, Tag};
 use crate::sync::Ordering::Acquire;
 
-/// A number of blocks, and the bytes that they occupy.
+/// A number of blocks, and the bytes that these blocks occupy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Blocks.
@@ -32,16 +32,16 @@ impl Count {
 pub struct Stats {
     /// Live blocks.
     pub live: Count,
-    /// Free blocks that threads hold ready.
+    /// Free blocks that threads hold in their caches.
     pub cached: Count,
-    /// Bytes of pages that have memory behind them.
+    /// Bytes of pages that have memory.
     pub ready_bytes: u64,
-    /// Bytes of pages with memory that no cached or live block occupies: free slots and slices.
+    /// Bytes that no cached or live block occupies, in pages with memory: free slots and slices.
     pub free_bytes: u64,
-    /// Bytes of the longest run of free slices with memory: the largest block that needs no memory
-    /// from the kernel.
+    /// Bytes of the longest run of free slices with memory: the size of the largest block that
+    /// needs no memory from the kernel.
     pub longest_free_bytes: u64,
-    /// The most bytes that the node or heap can have.
+    /// The largest number of bytes that the node or heap can have.
     pub limit_bytes: u64,
     tags: [Count; 256],
 }
@@ -65,8 +65,9 @@ impl Stats {
 
 impl Heap {
     /// Statistics of a node, or of the whole heap for [`Node::ANY`]; all zero for a node that the
-    /// heap does not have. They are exact if no thread allocates or frees meanwhile. O(slices that
-    /// were ever used, and slots of spans), about a nanosecond each. No other call waits for it.
+    /// heap does not have. The statistics are exact if no thread allocates or frees meanwhile.
+    /// O(slices that were ever used, and slots of spans), about a nanosecond each. No other call
+    /// waits meanwhile.
     ///
     /// ```
     /// use haul_heap::{Heap, Node, Request};
@@ -88,7 +89,7 @@ impl Heap {
         stats
     }
 
-    /// Writes the statistics and the tags in use as text, a line each.
+    /// Writes the statistics and the tags in use as text, one per line.
     ///
     /// # Errors
     /// The error of `out`.
@@ -148,7 +149,8 @@ impl Heap {
         }
     }
 
-    /// Adds cached slots, and extends the run of free slices from the page before.
+    /// Adds the page's cached slots to `stats`, and extends the run of free slices that ends at
+    /// this page.
     fn add_slices(&self, page: usize, is_ready: bool, run: &mut u64, stats: &mut Stats) {
         let slices = self.memory.tables.slices();
         for index in page * PAGE_SLICES..(page + 1) * PAGE_SLICES {

@@ -1,8 +1,8 @@
 //! Names of tags, stored in the heap for all processes that share it.
 //!
-//! A name is four words of eight bytes. The lowest byte of the first word is its length: 0 means no
-//! name, and 0xFF means that a process, whose slot is the next byte, is writing the name. The first
-//! word is written last.
+//! A name is four words of eight bytes. The lowest byte of the first word is the name's length. 0
+//! means no name. 0xFF means that a process is writing the name; the next byte is this process's
+//! slot. A process writes the first word last.
 
 use core::fmt;
 
@@ -19,8 +19,8 @@ pub const TAG_NAME_MAX: usize = TAG_BYTES - 1;
 /// The first byte of a name that is being written.
 const WRITING: u64 = 0xFF;
 
-/// How often a name that another process is writing is read again before that process is checked
-/// for death.
+/// How often a name is read again while another process is writing it, before dead processes are
+/// reaped.
 const PATIENCE: usize = 1000;
 
 /// A tag's name.
@@ -42,7 +42,7 @@ impl TagName {
     /// The name; empty if the tag has none.
     pub fn as_str(&self) -> &str {
         let length = usize::from(self.0[0]).min(TAG_NAME_MAX);
-        // Another process may have written anything.
+        // Another process may have written bytes that are not a name.
         core::str::from_utf8(&self.0[1..=length]).unwrap_or("?")
     }
 
@@ -73,10 +73,10 @@ impl fmt::Debug for TagName {
 }
 
 impl Heap {
-    /// The tag of this name, created if there is none. Only the first [`TAG_NAME_MAX`] bytes of a
-    /// name count. Returns [`Tag::NONE`] for an empty name, if 255 names are taken, and in a child
-    /// of fork that gets no slot in a shared heap. A call searches the names, so callers should
-    /// store the tag.
+    /// The tag with this name. Creates the tag if it does not exist. Only the first
+    /// [`TAG_NAME_MAX`] bytes of a name count. Returns [`Tag::NONE`] for an empty name, if 255
+    /// names are in use, and in a child of fork that gets no slot in a shared heap. A call
+    /// searches the names, so callers should store the tag.
     ///
     /// ```
     /// use haul_heap::{Heap, Node, Request};
@@ -90,12 +90,12 @@ impl Heap {
     /// ```
     pub fn tag(&self, name: &str) -> Tag {
         let name = TagName::new(name);
-        // A claim on a name contains this process's slot.
+        // The claim on a name contains this process's slot, so the process must have one.
         if name.as_str().is_empty() || self.ensure_joined().is_err() {
             return Tag::NONE;
         }
-        // A tag before the named ones can be free, so an existing tag of this name is searched
-        // for first.
+        // A free tag can have a lower number than the existing tag with this name, so the
+        // existing tag is searched for first.
         let is_named = |number: &u8| self.tag_name(Tag(*number)) == name;
         let number = (1..=u8::MAX).find(is_named).or_else(|| self.give_name(&name));
         number.map_or(Tag::NONE, Tag)
@@ -112,12 +112,13 @@ impl Heap {
         TagName::from_words([first, rest[1], rest[2], rest[3]])
     }
 
-    /// The first tag that has this name or can get it.
+    /// The first tag that has this name, or that this call can give the name.
     fn give_name(&self, name: &TagName) -> Option<u8> {
         (1..=u8::MAX).find(|number| self.has_name(*number, name))
     }
 
-    /// Frees the tags that processes were naming when they died, by their slots.
+    /// Frees the tags that dead processes were naming when they died. `is_dead` says for each
+    /// process slot whether its process is dead.
     pub(crate) fn forget_names(&self, is_dead: impl Fn(u8) -> bool) {
         for words in self.memory.tables.tags() {
             let word = words[0].load(Relaxed);
@@ -128,7 +129,8 @@ impl Heap {
         }
     }
 
-    /// Whether the tag `number` has this name, or gets it now.
+    /// Gives the tag `number` this name if it has none. Returns whether the tag now has this
+    /// name.
     fn has_name(&self, number: u8, name: &TagName) -> bool {
         let words = &self.memory.tables.tags()[number as usize];
         let claim = WRITING | u64::from(self.process()) << 8;
@@ -146,7 +148,7 @@ impl Heap {
             sys::yield_now();
             patience -= 1;
         }
-        // If its writer died, reaping frees it.
+        // If the writing process died, reaping frees the tag.
         if is_written() && self.reap().processes > 0 && !is_written() {
             return self.has_name(number, name);
         }

@@ -15,29 +15,29 @@ use crate::sync::Ordering::Acquire;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// Its kind.
+    /// The kind of the inconsistency.
     pub kind: DamageKind,
-    /// Its location.
+    /// The location of the inconsistency.
     pub offset: Offset,
-    /// The word that was found there.
+    /// The inconsistent word.
     pub word: u64,
 }
 
-/// Kinds of inconsistency.
+/// The kinds of inconsistencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageKind {
     /// A slice's word has a value that no heap writes.
     BadSlice,
-    /// A slice of a span differs from the span's head.
+    /// A slice word in a span differs from the word of the span's first slice.
     BrokenSpan,
-    /// A large block reaches beyond the heap, or one of its slices is not part of it.
+    /// A large block reaches beyond the heap, or one of its slices has the word of another state.
     BrokenLarge,
-    /// A slice is a tail without a large block before it.
+    /// A slice word says "part of a large block", but no large block is before it.
     StrayTail,
-    /// A slot names a cache that the heap does not have.
+    /// A slot word names a cache that does not exist in the heap.
     BadSlot,
-    /// A slot in a free slice is not free.
+    /// A slot word in a free slice is not free.
     UsedInFree,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Damage {
         let text = match self.kind {
             DamageKind::BadSlice => "the slice's word has a value that no heap writes",
             DamageKind::BrokenSpan => "the slice's word differs from the head of its span",
-            DamageKind::BrokenLarge => "the large block is not whole",
+            DamageKind::BrokenLarge => "the large block is incomplete",
             DamageKind::StrayTail => "the slice is part of a large block that does not exist",
             DamageKind::BadSlot => "the slot is held by a cache that does not exist",
             DamageKind::UsedInFree => "a slot of the free slice is not free",
@@ -63,9 +63,9 @@ impl fmt::Display for Damage {
 impl core::error::Error for Damage {}
 
 impl Heap {
-    /// Checks that the words of slices and slots are consistent. Skips slices that are being built
-    /// or taken apart, and reads inconsistent words again, because other threads change them
-    /// meanwhile. O(slices that were ever used, and all words of their slots).
+    /// Checks that the words of slices and slots are consistent. Skips slices that a thread is
+    /// building or taking apart. Reads inconsistent words again, because another thread may be
+    /// changing them. O(slices that were ever used, and all their slot words).
     ///
     /// # Errors
     /// The first [`Damage`] found.
@@ -87,9 +87,9 @@ impl Heap {
         Ok(())
     }
 
-    /// How many reads in a row must find words inconsistent for these to count as damaged. Words
-    /// are inconsistent while another thread changes several of them, and that thread may be
-    /// descheduled meanwhile.
+    /// How many consecutive reads must find words inconsistent before the words count as damaged.
+    /// Words are inconsistent while another thread changes several of them, and that thread may
+    /// be descheduled meanwhile.
     const READS: usize = 100;
 
     fn check_again(&self, index: usize, end: usize) -> Result<usize, Damage> {
@@ -104,7 +104,8 @@ impl Heap {
         result
     }
 
-    /// Checks the run that starts at a slice. Returns its number of slices.
+    /// Checks the span, block or single slice that starts at a slice. Returns its number of
+    /// slices.
     fn check_at(&self, index: usize, end: usize) -> Result<usize, Damage> {
         let slices = self.memory.tables.slices();
         let word = slice::word(slices, index);
@@ -167,7 +168,7 @@ impl Heap {
         for shift in (SHIFT_MIN..).take(SHIFTS) {
             let words = self.memory.tables.slots(shift);
             let range = (index * SLICE) >> shift..((index + 1) * SLICE) >> shift;
-            // Words without memory belong to no slot, and reading them could raise a signal.
+            // Slot words without memory belong to no slot, and reading them could raise a signal.
             if !self.memory.is_reserved(&words[range.clone()]) {
                 continue;
             }

@@ -15,25 +15,25 @@ use crate::request::{Node, Offset, Tag};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Block {
-    /// Its address in this process.
+    /// The block's address in this process.
     pub address: NonNull<u8>,
-    /// Its offset, which is valid in any process.
+    /// The block's offset in the heap, which is valid in any process.
     pub offset: Offset,
-    /// The bytes that it occupies.
+    /// The bytes that the block occupies.
     pub bytes: usize,
-    /// The tag of its allocation.
+    /// The tag with which the block was allocated.
     pub tag: Tag,
-    /// The slot of its owner process.
+    /// The process slot of the block's owner.
     pub process: u8,
-    /// The node of its memory.
+    /// The NUMA node of the block's memory.
     pub node: Node,
-    /// Whether it is a run of slices and not a slot of a span.
+    /// Whether the block is a run of slices and not a slot of a span.
     pub is_large: bool,
 }
 
 impl Heap {
-    /// Calls `visit` with every live block, by ascending address. O(slices that were ever used, and
-    /// slots of spans). No other call waits for it.
+    /// Calls `visit` with every live block, by ascending address. O(slices that were ever used,
+    /// and slots of spans). No other call waits meanwhile.
     ///
     /// ```
     /// use haul_heap::{Heap, Request};
@@ -71,7 +71,7 @@ impl Heap {
         }
     }
 
-    /// The pages of a node that were ever handed out.
+    /// The pages of a node that were ever used.
     pub(crate) fn used_pages(&self, node: usize) -> Range<usize> {
         self.memory.used_pages(node)
     }
@@ -105,8 +105,8 @@ impl Heap {
         (node, is_large): (Node, bool),
         visit: &mut impl FnMut(Block),
     ) {
-        // The length of a large block comes from a word that other processes can write: a block
-        // that reaches beyond its node is skipped.
+        // The length of a large block comes from a word that other processes can write, so a
+        // block that reaches beyond its node is skipped.
         let is_inside = self.holds(offset, bytes);
         let offset = Offset::new(offset as u64);
         if let Some(address) = self.pointer(offset).filter(|_| is_inside) {

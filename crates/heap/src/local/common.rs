@@ -1,10 +1,10 @@
-//! Caches for those threads of a process that have no separate cache, because more threads live
-//! than there are numbers or cache records.
+//! Caches for those threads of a process that have no separate cache, because the process has
+//! more threads than there are numbers or cache records.
 //!
 //! A thread takes a cache that no other thread uses at this time, works with it, and releases it.
-//! So the memory in these caches does not grow with the number of threads. No thread waits for a
-//! particular cache: any one will do. All of this is private to the process and reads as zeros in a
-//! child of fork, which has no other thread.
+//! So the memory in these caches does not grow with the number of threads. A thread does not wait
+//! for a particular cache, because it can use any of them. The caches' state is private to the
+//! process and reads as zeros in a child of fork, which has only one thread.
 
 use crate::protocol::word::CacheId;
 use crate::sync::{
@@ -12,24 +12,25 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// The number of common caches of a process on each node. As many threads can allocate at once,
-/// on as many CPUs.
+/// The number of common caches per process and node. The same number of threads can allocate at
+/// once.
 pub(crate) const COMMONS: usize = 64;
 
-/// How often a common cache without a record is skipped before a record is requested for it
-/// again. Such a request reads every record.
+/// How many uses skip a common cache without a record after a request for a record failed. A
+/// request reads every record, so it is not repeated at once.
 const SKIPS: u32 = 1024;
 
 /// A common cache.
-// Aligned, so that threads on two do not share a cache line.
+// Aligned, so that threads that use different common caches do not share a cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Common {
-    /// Whether a thread uses it.
+    /// Whether a thread uses the common cache.
     is_used: AtomicU32,
-    /// The cache; 0 before it is claimed. Only the thread that uses it writes this field.
+    /// The cache record's number; 0 before a record is claimed. Only the thread that uses the
+    /// common cache writes this field.
     id: AtomicU32,
-    /// How many more times it is skipped. Only the thread that uses it writes this field.
+    /// How many more uses skip the common cache. Only the thread that uses it writes this field.
     waits: AtomicU32,
 }
 
@@ -38,21 +39,22 @@ pub(crate) struct Common {
 pub(crate) struct Turn<'a>(&'a Common);
 
 impl Common {
-    /// `None` while another thread uses it.
+    /// Takes the common cache; `None` while another thread uses it.
     pub(crate) fn take(&self) -> Option<Turn<'_>> {
         let is_free = self.is_used.load(Relaxed) == 0;
         (is_free && self.is_used.compare_exchange(0, 1, Acquire, Relaxed).is_ok())
             .then(|| Turn(self))
     }
 
-    /// The cache, whichever thread uses it; `None` before it is claimed.
+    /// The cache record, even if another thread uses the common cache; `None` before a record is
+    /// claimed.
     pub(crate) fn id(&self) -> Option<CacheId> {
         Some(self.id.load(Relaxed) as CacheId).filter(|id| *id != 0)
     }
 }
 
 impl Turn<'_> {
-    /// The cache; `None` before it is claimed.
+    /// The cache record; `None` before a record is claimed.
     pub(crate) fn id(&self) -> Option<CacheId> {
         self.0.id()
     }
@@ -62,8 +64,8 @@ impl Turn<'_> {
         self.0.id.store(id.into(), Relaxed);
     }
 
-    /// The cache, claimed with `claim` if it is not claimed yet. Does not call `claim` if that
-    /// failed a short time ago.
+    /// The cache record. If there is none yet, claims one with `claim`, unless `claim` failed a
+    /// short time ago.
     pub(crate) fn cache<E>(&self, claim: impl FnOnce() -> Result<CacheId, E>) -> Option<CacheId> {
         let common = self.0;
         if common.id().is_some() {

@@ -22,11 +22,12 @@ use crate::sys::{
 pub(crate) struct Entry {
     /// The origin of the cache's bins; null if the thread has no cache yet.
     bins: AtomicPtr<Bin>,
-    /// The word of a slot that the cache holds.
+    /// The slot word that means "held by this cache".
     cached: AtomicU16,
     /// The cache's node.
     node: AtomicU16,
-    /// In the entry of number 0, which belongs to no thread: a word for joining heaps.
+    /// Used only in the entry for number 0, which belongs to no thread: whether the process has
+    /// joined the heap.
     mark: AtomicU32,
 }
 
@@ -36,20 +37,20 @@ impl Entry {
         self.bins.load(Relaxed).is_null()
     }
 
-    /// The cache's bin of the class whose spans have this form; `None` if the thread has no cache
+    /// The cache's bin for the class with the span form `form`; `None` if the thread has no cache
     /// yet.
     ///
     /// # Safety
-    /// The form is that of a span of a class, and the heap of the cache lives as long as `self`.
+    /// `form` is the form of a class's span, and the cache's heap lives as long as `self`.
     #[inline(always)]
     pub(crate) unsafe fn bin(&self, form: usize) -> Option<&Bin> {
         let origin = self.bins.load(Relaxed);
-        // SAFETY: not null, so it was set to the origin of a cache's bins; the caller promises
-        // the rest.
+        // SAFETY: the pointer is not null, so it was set to the origin of a cache's bins; the
+        // caller promises the other conditions.
         (!origin.is_null()).then(|| unsafe { Bin::of_form(origin, form) })
     }
 
-    /// The word of a slot that the cache holds.
+    /// The slot word that means "held by this cache".
     #[inline(always)]
     pub(crate) fn cached(&self) -> SlotWord {
         SlotWord(self.cached.load(Relaxed))
@@ -74,17 +75,17 @@ impl Entry {
 /// Bytes of a directory's row.
 const ROW_BYTES: usize = THREADS_MAX * size_of::<Entry>();
 
-/// A table from rows (0 for the node on which the thread runs, then one for each node) and thread
-/// numbers to caches. The [`Common`] caches of each node follow the rows. It is private to the
-/// process, and empty in a child of fork. In front of the rows is space for other data that every
-/// call reads; a child has a copy of it.
+/// A table of caches, with a column for each thread number. Row 0 is for the node on which the
+/// thread runs; each node has one of the other rows. The [`Common`] caches of each node follow
+/// the rows. The table is private to the process, and empty in a child of fork. Before the rows
+/// is space for other data that every call reads. A child gets a copy of that data.
 pub(crate) struct Directory {
     start: NonNull<Entry>,
     rows: usize,
 }
 
-/// Bytes in front of the entries: the largest page size of a kernel (aarch64), because the kernel
-/// wipes whole pages in a child. Unused bytes there cost addresses only.
+/// Bytes before the entries. It is the largest page size of a kernel (aarch64), because the
+/// kernel wipes whole pages in a child. Unused bytes need addresses, but no memory.
 pub(crate) const FRONT_BYTES: usize = 64 << 10;
 
 // SAFETY: the mapping belongs to the process; its entries are atomic.
@@ -98,7 +99,7 @@ impl Directory {
         let rows = nodes.min(NODES_MAX) + 1;
         let bytes = Self::bytes(rows);
         let front = memory::reserve(FRONT_BYTES + bytes, 4096)?;
-        // SAFETY: within what was just reserved.
+        // SAFETY: within the range that was just reserved.
         let start = unsafe { front.byte_add(FRONT_BYTES) };
         let directory = Self { start: start.cast(), rows };
         // SAFETY: the range was just reserved for the directory alone.
@@ -107,9 +108,9 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The [`FRONT_BYTES`] in front of the entries: zeroes that this type does not write to.
+    /// The [`FRONT_BYTES`] before the entries. They are zero; this type does not write to them.
     pub(crate) fn front(&self) -> NonNull<u8> {
-        // SAFETY: as many bytes are mapped there.
+        // SAFETY: this many bytes are mapped there.
         unsafe { self.start.byte_sub(FRONT_BYTES) }.cast()
     }
 
@@ -118,17 +119,18 @@ impl Directory {
         self.start.as_ptr()
     }
 
-    /// A word of this process alone, which reads as 0 in a child of fork.
+    /// The word that says whether this process has joined the heap. It is private to the process,
+    /// and reads as 0 in a child of fork.
     pub(crate) fn mark(&self) -> &AtomicU32 {
         // Number 0 belongs to no thread.
         &self.entry(0, 0).mark
     }
 
-    /// This thread's entry in a row of the directory that starts at `start`. A thread that has not
-    /// registered has number 0, whose entries stay empty.
+    /// This thread's entry in a row of the directory that starts at `start`. A thread that has
+    /// not registered has the number 0, and the entries for number 0 stay empty.
     ///
     /// # Safety
-    /// `start` is the start of a directory that lives as long as `'a` and has the row.
+    /// `start` is the start of a directory that lives as long as `'a` and contains the row.
     #[inline(always)]
     pub(crate) unsafe fn own_entry<'a>(start: *const Entry, row: usize) -> &'a Entry {
         // SAFETY: the caller promises the row, and a number is below THREADS_MAX.
@@ -151,8 +153,8 @@ impl Directory {
         let offset = self.rows * ROW_BYTES + node * COMMONS * size_of::<Common>();
         // SAFETY: within the mapping, by the check.
         let start = unsafe { self.start.byte_add(offset) };
-        // SAFETY: mapped for as long as `self` lives, and aligned, because rows and commons are
-        // multiples of their alignment; zeroes are commons; all access is atomic.
+        // SAFETY: mapped for as long as `self` lives, and aligned, because the sizes of rows and
+        // commons are multiples of their alignment; zeroes are commons; all access is atomic.
         unsafe { core::slice::from_raw_parts(start.cast().as_ptr(), COMMONS) }
     }
 

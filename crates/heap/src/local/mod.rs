@@ -1,21 +1,21 @@
-//! The number of a thread within its process, and for each heap a directory from that number to the
-//! thread's cache. There are [`THREADS_MAX`] numbers; live threads beyond them use the caches in
-//! [`common`].
+//! The number of a thread within its process, and for each heap a directory that maps the number
+//! to the thread's cache. There are [`THREADS_MAX`] numbers. Threads that get no number use the
+//! caches in [`common`].
 //!
-//! A number belongs to a thread until the thread ends. No code runs at that time, because a
-//! destructor would call malloc. So the numbers of ended threads are found when new threads
-//! register, and the caches of a number go to its new thread. A thread does not record its own
-//! start time, which would distinguish it from a later thread with the same TID: the kernel needs
-//! 40 to 100 us to report it, and the thread's first allocation would wait. [`reclaim_numbers`]
-//! records it. Until then a later thread with the same TID counts as the earlier one, whose
-//! number stays in use while the later thread lives.
+//! A number belongs to a thread until the thread ends. No code of the heap runs when a thread
+//! ends, because a destructor would call malloc. So a new thread that registers searches for the
+//! number of an ended thread. It then owns the caches of that number. A start time distinguishes
+//! a thread from a later thread with the same TID. A thread does not record its own start time,
+//! because the kernel needs 40 to 100 us to report it, and the thread's first allocation would
+//! wait. [`reclaim_numbers`] records it later. Until then, a later thread with the same TID
+//! counts as the earlier thread, and the number of the earlier thread stays in use.
 //!
-//! In a child of fork the directories read as empty, and only the thread that forked exists. It
-//! keeps its number and registers again at its next request. Until then no other thread may get
-//! that number; all other numbers of the parent's threads are free. The thread that forked knows
-//! its number. A new thread that registers earlier finds it by the [`thread
-//! pointer`](process::pointer_of_first_thread) of the thread that forked. If the kernel does not
-//! report that pointer, no number of the parent is used until the thread that forked has
+//! In a child of fork, the directories read as empty, and only the thread that forked exists.
+//! This thread keeps its number and registers again at its next request. Until then, no other
+//! thread may get that number. All other numbers of the parent's threads are free. The thread
+//! that forked knows its number. If a new thread registers first, it finds this number by the
+//! [`thread pointer`](process::pointer_of_first_thread) of the thread that forked. If the kernel
+//! does not report that pointer, no number of the parent is used until the thread that forked has
 //! registered.
 //!
 //! From the bottom up:
@@ -40,63 +40,66 @@ use crate::sys::{
 
 pub(crate) use directory::{Directory, Entry, FRONT_BYTES};
 
-/// The most threads of one process, plus one: number 0 is a thread that has not registered.
+/// The most threads per process, plus one: the number 0 means that a thread has not registered.
 pub(crate) const THREADS_MAX: usize = 4096;
 
-/// How many numbers are checked for an ended thread when a thread registers: a system call each.
+/// How many numbers a thread that registers checks for an ended thread. Each check is a system
+/// call.
 const CHECKS: usize = 2;
 
-/// How many numbers are checked before a new number above [`UPKEEP_NUMBERS`] is given out. This
-/// keeps the numbers, each of which has a cache, close to the number of threads.
+/// How many numbers are checked for an ended thread before a new number above [`UPKEEP_NUMBERS`]
+/// is given out. Each number has a cache, and the checks keep the numbers close to the number of
+/// threads.
 const MORE_CHECKS: usize = 8;
 
-/// How many numbers are checked when none is free.
+/// How many numbers are checked for an ended thread if no number is free.
 const LAST_CHECKS: usize = 64;
 
-/// Calls that a thread without a number or cache makes before it requests one again. Each request
-/// costs at most [`LAST_CHECKS`] system calls and a check of every number.
+/// Calls that a thread without a number or cache makes before it requests a number and a cache
+/// again. Each request costs at most [`LAST_CHECKS`] system calls and a check of every number.
 const CALLS_BETWEEN: u32 = 1024;
 
-/// The fewest threads that have full caches, those with the lowest numbers. Numbers are given out
-/// from the lowest on, so a higher number means that the process has many threads.
+/// The least number of threads with caches that are not frugal. These are the threads with the
+/// lowest numbers. Numbers are given out from the lowest on, so a higher number means that the
+/// process has many threads.
 const FULL_CACHES_MIN: usize = 64;
 
-/// Threads per CPU that have full caches, if these are more than [`FULL_CACHES_MIN`] in total.
-/// More threads do not run at once.
+/// Threads per CPU with caches that are not frugal, if these are more than [`FULL_CACHES_MIN`] in
+/// total. Even fewer threads run at once.
 const FULL_CACHES_PER_CPU: usize = 4;
 
 /// If upkeep checks for ended threads, a thread that registers does not check, as long as this
-/// many numbers suffice. This saves 6 to 10 us of its first allocation.
+/// many numbers suffice. Its first allocation then needs 6 to 10 us less.
 const UPKEEP_NUMBERS: usize = 64;
 
-/// The table entry of a number that the thread that forked may still have.
+/// The table entry for a number that may belong to the thread that forked.
 const RETIRED: u64 = u64::MAX;
 
 std::thread_local! {
     /// This thread's number, 0 before it registered, times the size of an [`Entry`]: the offset of
-    /// its entry in a row. Without a destructor, so that nothing allocates.
+    /// its entry in a row. It has no destructor, so that its use does not allocate.
     static ENTRY_OFFSET: Cell<u32> = const { Cell::new(0) };
     /// The process in which the thread registered.
     static PROCESS: Cell<u32> = const { Cell::new(0) };
-    /// Calls before the thread requests a number or a cache again; 0 if none was refused.
+    /// Calls before the thread requests a number or a cache again; 0 if no request was refused.
     static CALLS_LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// By thread number: the thread's TID and start time, packed; 0 if no thread has the number. The
-/// start time is 0 until it is known.
+/// For each thread number, the packed TID and start time of the thread; 0 if no thread has the
+/// number. The start time is 0 until it is known.
 static THREADS: [AtomicU64; THREADS_MAX] = [const { AtomicU64::new(0) }; THREADS_MAX];
 
-/// By thread number: the thread pointer; 0 if it is not known.
+/// For each thread number, the thread pointer; 0 if it is not known.
 static POINTERS: [AtomicUsize; THREADS_MAX] = [const { AtomicUsize::new(0) }; THREADS_MAX];
 
-/// The process whose threads the table holds, doubled, plus 1 while the table is being reset for
-/// it.
+/// The PID of the process whose threads are in the table, doubled, plus 1 while the table is
+/// being reset for the process.
 static TABLE_OF: AtomicU64 = AtomicU64::new(0);
 
 /// The number at which the next search for an ended thread begins.
 static NEXT_CHECK: AtomicU64 = AtomicU64::new(1);
 
-/// 1 if [`reclaim_numbers`] was called since a thread registered.
+/// 1 if [`reclaim_numbers`] was called since the last thread registered.
 static HAS_UPKEEP_RUN: AtomicU32 = AtomicU32::new(0);
 
 /// This thread's number in this process; 0 if it has none yet.
@@ -110,7 +113,7 @@ fn entry_offset() -> usize {
     ENTRY_OFFSET.with(Cell::get) as usize
 }
 
-/// Whether this thread's caches should hold little, because the process has many threads.
+/// Whether this thread's caches should be frugal, because the process has many threads.
 pub(crate) fn is_one_of_many() -> bool {
     static FULL_CACHES: AtomicUsize = AtomicUsize::new(0);
     if number() <= FULL_CACHES_MIN {
@@ -141,9 +144,9 @@ pub(crate) fn note_refused() {
     CALLS_LEFT.with(|calls| calls.set(CALLS_BETWEEN));
 }
 
-/// This thread's number. Registers the thread if needed, and again after a fork. At most five
-/// system calls, seven after a fork, unless all numbers are taken. `None` if all numbers are taken
-/// and no ended thread is found.
+/// This thread's number. Registers the thread if it is not registered, and again after a fork. At
+/// most five system calls, seven after a fork, unless all numbers are taken. `None` if all
+/// numbers are taken and no ended thread is found.
 #[cold]
 pub(crate) fn register() -> Option<usize> {
     let process = process::own_pid();
@@ -153,14 +156,15 @@ pub(crate) fn register() -> Option<usize> {
     let thread = process::own_tid();
     reset_table(process, thread);
     if thread == process {
-        // This is the first thread. In a child of fork it is the one that forked and knows its
-        // number.
+        // This is the first thread. In a child of fork it is the thread that forked, which knows
+        // its number.
         release(|number| number == self::number());
     }
     let me = pack(Identity { number: thread, start: 0 });
     let number = match number() {
         0 => fresh(process, me)?,
-        // This is the thread that forked: its number was retired, and no other thread takes it.
+        // This is the thread that forked. Its number was retired, and no other thread takes a
+        // retired number.
         old => {
             THREADS[old].store(me, SeqCst);
             old
@@ -172,8 +176,8 @@ pub(crate) fn register() -> Option<usize> {
     Some(number)
 }
 
-/// Resets the table after a fork: the parent's threads do not exist in this process, except the one
-/// that forked, which is the first thread of this process. `thread` is the calling thread.
+/// Resets the table after a fork: the parent's threads do not exist in this process, except the
+/// thread that forked, which is the first thread of this process. `thread` is the calling thread.
 fn reset_table(process: u32, thread: u32) {
     let done = u64::from(process) << 1;
     loop {
@@ -181,7 +185,7 @@ fn reset_table(process: u32, thread: u32) {
         if old == done {
             return;
         }
-        // Another thread of this process resets it.
+        // Another thread of this process is resetting the table.
         if old == done + 1 {
             sys::yield_now();
             continue;
@@ -201,7 +205,7 @@ fn reset_table(process: u32, thread: u32) {
     }
 }
 
-/// Makes retired numbers free, except those that the thread that forked may still have.
+/// Frees the retired numbers, except those that may belong to the thread that forked.
 fn release(may_be_its: impl Fn(usize) -> bool) {
     for (number, entry) in THREADS.iter().enumerate().skip(1) {
         if entry.load(Relaxed) == RETIRED && !may_be_its(number) {
@@ -211,11 +215,12 @@ fn release(may_be_its: impl Fn(usize) -> bool) {
     }
 }
 
-/// A number that no thread has, or whose thread has ended.
+/// Takes a number that no thread has, or the number of an ended thread.
 fn fresh(process: u32, me: u64) -> Option<usize> {
     let has_upkeep = HAS_UPKEEP_RUN.swap(0, Relaxed) != 0;
     let low = || has_upkeep.then(|| unused(me, UPKEEP_NUMBERS)).flatten();
-    // Only `reclaim_numbers`, which may be slow, detects a TID that another thread has by now.
+    // This check does not detect that a later thread has the same TID. `reclaim_numbers` does,
+    // which may be slow.
     let is_gone = |thread: Identity| process::is_unused_tid(process, thread.number);
     low()
         .or_else(|| inherited(me, CHECKS, is_gone))
@@ -225,7 +230,7 @@ fn fresh(process: u32, me: u64) -> Option<usize> {
         .or_else(|| inherited(me, LAST_CHECKS, is_gone))
 }
 
-/// The first number below `end` that no thread has.
+/// Takes the first number below `end` that no thread has.
 fn unused(me: u64, end: usize) -> Option<usize> {
     (1..end).find(|&number| {
         let entry = &THREADS[number];
@@ -233,14 +238,16 @@ fn unused(me: u64, end: usize) -> Option<usize> {
     })
 }
 
-/// The number of an ended thread, among the next `checks` in the table.
+/// Takes the number of an ended thread, if there is one among the next `checks` entries of the
+/// table.
 fn inherited(me: u64, checks: usize, is_gone: impl Fn(Identity) -> bool) -> Option<usize> {
     (0..checks).find_map(|_| {
         let number = NEXT_CHECK.fetch_add(1, Relaxed) as usize % THREADS_MAX;
         let entry = &THREADS[number];
         let old = entry.load(Acquire);
         if old == 0 {
-            // Numbers are given out from the lowest on, so the search begins again.
+            // Numbers are given out from the lowest on, so no later entry is in use. The search
+            // begins again.
             NEXT_CHECK.store(1, Relaxed);
             return None;
         }
@@ -249,9 +256,9 @@ fn inherited(me: u64, checks: usize, is_gone: impl Fn(Identity) -> bool) -> Opti
     })
 }
 
-/// Records the start times that are not known yet. Calls `each` with every number for which
-/// `has_left_something` holds and that no live thread has. No thread gets such a number during
-/// that call. Returns the count of these numbers.
+/// Records the start times that are not known yet. Calls `each` with every number that no live
+/// thread has and for which `has_left_something` returns true. No thread gets the number during
+/// the call of `each`. Returns the count of these numbers.
 pub(crate) fn reclaim_numbers(
     has_left_something: impl Fn(usize) -> bool,
     mut each: impl FnMut(usize),
@@ -266,7 +273,8 @@ pub(crate) fn reclaim_numbers(
         }
         own => with_start(&THREADS[own], process),
     };
-    // If the kernel does not report this thread's start time (no /proc), it reports none.
+    // If the kernel does not report this thread's start time (no /proc), it reports no start
+    // times.
     let has_start_times = unpack(me).start != 0;
     let mut reclaimed = 0;
     for (number, entry) in THREADS.iter().enumerate().skip(1) {
@@ -274,7 +282,7 @@ pub(crate) fn reclaim_numbers(
         if old == RETIRED || number == own || !has_left_something(number) {
             continue;
         }
-        // 0: the thread ended, and another heap's upkeep has made its number free.
+        // 0: the thread ended, and another heap's upkeep has freed its number.
         let is_gone = old == 0 || process::life_of_thread(process, unpack(old)) == Life::Dead;
         if is_gone && entry.compare_exchange(old, me, AcqRel, Relaxed).is_ok() {
             each(number);
@@ -286,7 +294,7 @@ pub(crate) fn reclaim_numbers(
     reclaimed
 }
 
-/// An entry of the table, after recording the thread's start time if it was not known.
+/// Records the thread's start time in a table entry if it was not known, and returns the entry.
 fn with_start(entry: &AtomicU64, process: u32) -> u64 {
     let old = entry.load(Acquire);
     let thread = unpack(old);
@@ -298,19 +306,21 @@ fn with_start(entry: &AtomicU64, process: u32) -> u64 {
         false => process::start_of_thread(process, thread.number),
     };
     let new = pack(Identity { start, ..thread });
-    // If another thread recorded it too, or has the number by now, the next call retries.
+    // If another thread recorded the start time meanwhile, or has the number by now, the next
+    // call retries.
     entry.compare_exchange(old, new, AcqRel, Acquire).map_or_else(|now| now, |_| new)
 }
 
-/// Bits of a start time in a packed word: what the 22 bits of a TID (`PID_MAX_LIMIT`) leave. They
-/// hold a thousand years of ticks.
+/// Bits of a start time in a packed word: the bits beside the 22 bits of a TID (`PID_MAX_LIMIT`).
+/// They suffice for a thousand years of ticks.
 const START_BITS: u32 = 42;
 
-/// The start time that is recorded for a thread that ended before it was checked. No thread has it,
-/// so a later thread with the same TID does not count as this one.
+/// The start time that is recorded for a thread that had ended when its start time was read. No
+/// thread has this start time, so a later thread with the same TID does not count as the ended
+/// thread.
 const START_OF_ENDED: u64 = (1 << START_BITS) - 1;
 
-/// TID and start time in one word.
+/// Packs TID and start time into one word.
 fn pack(thread: Identity) -> u64 {
     u64::from(thread.number) << START_BITS | thread.start & ((1 << START_BITS) - 1)
 }
@@ -353,8 +363,8 @@ mod tests {
         assert_eq!(me.number, own);
         assert!(me.start != 0 && me.start != START_OF_ENDED, "{me:?}");
         assert_eq!(process::life_of_thread(process, me), Life::Alive);
-        // Like the entry of an earlier thread with this TID that had ended when its time was
-        // recorded.
+        // This is like the entry of an earlier thread with this TID that had ended when its start
+        // time was read.
         let earlier = Identity { start: START_OF_ENDED, ..me };
         assert_eq!(process::life_of_thread(process, earlier), Life::Dead);
         // The largest TID, which the kernel gives to no thread (PID_MAX_LIMIT - 1).
@@ -369,7 +379,7 @@ mod tests {
     fn thread_that_forked_keeps_its_number() {
         let mine = register().unwrap();
         let others = numbers_at_once(100);
-        // SAFETY: libc's malloc can be used in the child, which leaves by _exit.
+        // SAFETY: the child may use libc's malloc, and ends with _exit.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "fork failed");
         if child == 0 {
@@ -377,7 +387,7 @@ mod tests {
             let is_right = !numbers.contains(&mine)
                 && numbers.iter().any(|number| others.contains(number))
                 && register() == Some(mine);
-            // SAFETY: ends the child without running exit handlers of its parent.
+            // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(i32::from(!is_right)) };
         }
         let mut status = 0;
@@ -386,7 +396,7 @@ mod tests {
         assert_eq!(status, 0);
     }
 
-    /// The numbers of `count` threads that live at the same time.
+    /// The thread numbers of `count` threads that live at the same time.
     #[cfg(not(miri))]
     fn numbers_at_once(count: usize) -> BTreeSet<usize> {
         let barrier = Barrier::new(count);
@@ -404,7 +414,8 @@ mod tests {
         })
     }
 
-    /// The values of the numbers prove nothing, because other tests run threads at the same time.
+    /// The test cannot check the values of the numbers, because other tests run threads at the
+    /// same time.
     #[test]
     fn numbers_of_ended_threads_are_reused() {
         let numbers = (0..200).map(|_| thread::spawn(|| register().unwrap()).join().unwrap());

@@ -1,5 +1,6 @@
-//! Work that no request waits for. A housekeeping thread calls [`Heap::maintain`] periodically; the
-//! call makes memory ready before it is needed, gives idle memory back, and reaps dead processes.
+//! Periodic work, done outside of requests. A housekeeping thread calls [`Heap::maintain`]
+//! periodically; the call makes memory ready before it is needed, gives idle memory back, and
+//! reaps dead processes.
 
 mod upkeep;
 
@@ -13,25 +14,25 @@ use crate::reap::Reaped;
 use crate::sys;
 use upkeep::Upkeep;
 
-/// The unit of a page's idle time in milliseconds: 16 bits hold four hours.
+/// The unit of a page's idle time, in milliseconds. 16 bits of this unit suffice for four hours.
 const TICK_MS: u64 = 250;
 
-/// The shifts whose slot words the kernel maps together with pages that are ready from the start:
-/// those of blocks of 1 KiB and more, 8 KiB per 2 MiB. The words for blocks of 64 B alone would
-/// be 64 KiB.
+/// The shifts of the slot words that the kernel maps together with pages that are ready from the
+/// start. These are the shifts for blocks of 1 KiB and more, with 8 KiB of slot words per 2 MiB.
+/// The slot words for blocks of 64 B alone would be 64 KiB.
 const FIRST_SHIFTS: u32 = !0 << (10 - SHIFT_MIN);
 
 /// The result of one call of [`Heap::maintain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Maintenance {
-    /// What was given back for dead processes.
+    /// The resources of dead processes that were given back.
     pub reaped: Reaped,
-    /// Ended threads of this process whose caches were emptied.
+    /// The number of ended threads of this process whose caches were emptied.
     pub threads: u32,
-    /// Pages of 2 MiB that were made ready.
+    /// The number of pages of 2 MiB that were made ready.
     pub grown: u32,
-    /// Pages of 2 MiB whose memory was given back.
+    /// The number of pages of 2 MiB whose memory was given back.
     pub released: u32,
     /// Whether the system refused memory that should have been made ready.
     pub is_refused: bool,
@@ -40,13 +41,13 @@ pub struct Maintenance {
 impl Heap {
     /// Performs the heap's periodic work: [reaps](Heap::reap), empties the caches of ended threads,
     /// gives back pages that were free for longer than [`decay`](crate::Builder::decay), and makes
-    /// pages ready up to [`grow_ahead`](crate::Builder::grow_ahead). No request waits for it.
-    /// Several processes may call it at once.
+    /// pages ready up to [`grow_ahead`](crate::Builder::grow_ahead). No request waits meanwhile.
+    /// Several threads and processes may call this at once.
     ///
     /// O(threads + processes) system calls, and one or two for each page that is made ready or
     /// given back. Reads a word for each page that was ever used and for each slice of the free
-    /// pages. Once in each decay time it also reads a word of each slice and the first slots of
-    /// each span.
+    /// pages. Once per decay time, it also reads a word for each slice and the first slot words
+    /// of each span.
     ///
     /// ```
     /// use haul_heap::{Heap, Node};
@@ -58,7 +59,7 @@ impl Heap {
     /// ```
     pub fn maintain(&self) -> Maintenance {
         if self.upkeep.ahead_bytes > 0 {
-            // Done first, because this thread may need a record itself.
+            // This comes first, because this thread may need a cache record itself.
             cache::bring_next(&self.memory);
         }
         let mut done = Maintenance { reaped: self.reap(), ..Maintenance::default() };
@@ -91,7 +92,7 @@ impl Heap {
         done
     }
 
-    /// Makes the memory ready that the builder requested before the first request.
+    /// Makes the memory ready that [`Builder::ready`](crate::Builder::ready) requests.
     ///
     /// # Errors
     /// [`Error::NotReady`] if there is not enough memory.
@@ -103,7 +104,7 @@ impl Heap {
         let wanted = self.pages_of_each(asked);
         let mut ready = 0;
         for node in 0..self.node_count() {
-            // A request for more pages than the node has fails at once.
+            // A request for more pages than the node has fails before any page is made ready.
             if wanted > self.memory.pages_of(node).len() {
                 return Err(Error::NotReady { asked, ready });
             }
@@ -121,17 +122,17 @@ impl Heap {
         Ok(())
     }
 
-    /// The number of pages per node that `bytes` of the heap correspond to.
+    /// The number of pages per node if `bytes` are divided among the nodes.
     fn pages_of_each(&self, bytes: u64) -> usize {
         let each = bytes.div_ceil(self.node_count() as u64);
         usize::try_from(each.div_ceil(PAGE as u64)).unwrap_or(usize::MAX)
     }
 
-    /// Gives back every free page, for when the memory is needed elsewhere. The caches of other
-    /// threads stay as they are. Returns how many pages were given back.
+    /// Gives the memory of every free page back to the system. The caches of other threads are
+    /// not changed. Returns how many pages were given back.
     ///
-    /// Costs as much as [`Heap::maintain`], less that call's work for dead processes and for
-    /// pages ahead.
+    /// Costs as much as [`Heap::maintain`], except its work for dead processes and for pages
+    /// ahead.
     ///
     /// ```
     /// use haul_heap::{Heap, Node, Request};
@@ -168,7 +169,7 @@ impl Heap {
         )
     }
 
-    /// The caches of the thread with this number, live or ended.
+    /// The caches of the live or ended thread with this number.
     fn keepers_of(&self, number: usize) -> impl Iterator<Item = Keeper<'_>> {
         (1..=self.node_count()).filter_map(move |row| {
             let entry = self.directory.entry(row, number);

@@ -1,4 +1,4 @@
-//! The upkeep of one node: it decides which of its pages have memory.
+//! The upkeep of one node: decides which of the node's pages have memory.
 
 use core::ops::Range;
 
@@ -19,23 +19,24 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed},
 };
 
-/// Index in a node's further hints of the tick at which empty spans were last dropped.
+/// Index, in a node's additional hints, of the tick at which empty spans were last taken apart.
 const DROPPED: usize = 0;
 
-/// Index in a node's further hints of the shifts, a bit each, whose slot words the kernel was
-/// made to map ahead.
+/// Index, in a node's additional hints, of a bit set: the shifts for which the kernel has mapped
+/// slot words ahead.
 const TOUCHED: usize = 1;
 
-/// Index in a node's further hints of the number of pages that the pool had refused when they were
-/// last retried. The number so far is in [`crate::memory::REFUSED`].
+/// Index, in a node's additional hints, of a copy of the count of pages that the pool has
+/// refused, made when these pages were last retried. The current count is in
+/// [`crate::memory::REFUSED`].
 const RETRIED: usize = 4;
 
-/// Slot words per shift that the kernel maps beyond those of a page: 32 KiB, for 64 MiB in blocks
-/// of 4 KiB. A hypervisor can need 8 ms for the data of one page; in that time a program reaches
-/// the fourth page behind it.
+/// Slot words per shift that the kernel maps for the pages after a page: 32 KiB, enough for 64
+/// MiB in blocks of 4 KiB. A hypervisor can need 8 ms for the memory of one page. In that time, a
+/// program's allocations reach the fourth page after it.
 const WORDS_AHEAD: usize = 1 << 14;
 
-/// Counts of free slots in the smallest page that a kernel maps.
+/// How many counts of free slots are in the smallest page that a kernel maps.
 const COUNTS: usize = 4096 / size_of::<u32>();
 
 /// The upkeep of one node.
@@ -47,7 +48,7 @@ pub(super) struct Upkeep<'a> {
 }
 
 impl Upkeep<'_> {
-    /// Takes apart the empty spans that were kept, once in each decay time.
+    /// Takes apart the empty spans that were kept, once per decay time.
     pub(super) fn drop_empty_spans(&self) {
         let Some(decay) = self.heap.upkeep.decay_ms else { return };
         let last = &self.memory().tables.nodes()[self.keeper.node].more[DROPPED];
@@ -57,8 +58,8 @@ impl Upkeep<'_> {
         }
     }
 
-    /// If the pool has free pages, makes those pages candidates again that the pool refused to
-    /// any process since the last such call.
+    /// The pool may have refused memory for some of the node's pages, to any process, since the
+    /// last call. If the pool has free memory now, marks these pages as possibly usable again.
     pub(super) fn note_refused(&self) {
         let memory = self.memory();
         let hints = &memory.tables.nodes()[self.keeper.node];
@@ -72,12 +73,12 @@ impl Upkeep<'_> {
                 memory.note_page(page);
             }
         }
-        // Stored last: if this process dies before, the next call does this work again.
+        // Stored last: if this process dies before this store, the next call repeats the work.
         retried.store(count, Relaxed);
     }
 
-    /// Gives back idle free pages, except `keep` of them. Returns how many pages are ready and
-    /// free, and how many were given back.
+    /// Gives back the memory of idle free pages, except `keep` of them. Returns how many pages
+    /// are still ready and free, and how many were given back.
     pub(super) fn release_idle(&self, keep: usize) -> (usize, u32) {
         let (mut ready, mut released) = (0, 0);
         for page in self.used_pages() {
@@ -93,12 +94,12 @@ impl Upkeep<'_> {
         (ready, released)
     }
 
-    /// Gives back all free pages. Returns how many.
+    /// Gives back the memory of all free pages. Returns their number.
     pub(super) fn release_free(&self) -> u32 {
         self.ready_and_free().map(|page| u32::from(self.release(page))).sum()
     }
 
-    /// How many pages have memory, used or not.
+    /// How many pages have memory, including the free pages.
     pub(super) fn ready_pages(&self) -> usize {
         let pages = &self.memory().tables.pages()[self.used_pages()];
         pages.iter().filter(|word| PageWord(word.load(Relaxed)).is_ready()).count()
@@ -108,8 +109,8 @@ impl Upkeep<'_> {
         self.used_pages().filter(|page| self.is_ready_and_free(*page))
     }
 
-    /// Whether at least the decay time has passed since a free page was first seen free, without
-    /// a use in between. The generations of its slices show whether it was used.
+    /// Whether a free page was unused for at least the decay time since the upkeep first saw it
+    /// free. The generations of its slices show whether it was used meanwhile.
     fn is_idle(&self, page: usize) -> bool {
         let Some(decay) = self.heap.upkeep.decay_ms else { return false };
         let tables = &self.memory().tables;
@@ -129,8 +130,8 @@ impl Upkeep<'_> {
         false
     }
 
-    /// Gives a free page's memory back. Returns false if the page is used after all, or keeps its
-    /// memory.
+    /// Gives a free page's memory back. Returns false if another thread uses the page, or if the
+    /// page keeps its memory.
     fn release(&self, page: usize) -> bool {
         let memory = self.memory();
         let run = self.own_slices(page);
@@ -141,11 +142,11 @@ impl Upkeep<'_> {
         memory.count_used(&run, memory.pieces_of(run.clone()));
         let (word, slices) = (&memory.tables.pages()[page], memory.tables.slices());
         // A provider of external memory may hand out the page again at once, to a thread that
-        // makes it ready. So the page becomes absent first, and its slices stay claimed until the
-        // provider has accepted it.
+        // makes it ready. So the page word becomes "absent" first, and this thread keeps the
+        // slices claimed until the provider has accepted the page.
         let between = memory.region.external().map(|_| PageWord::GIVEN_BACK);
         let is_gone = page::drain(word, slices, &run, self.keeper.id, between, |ready| {
-            // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.
+            // SAFETY: this thread has claimed all slices of the page, so no block is in the page.
             unsafe { memory.region.give_back(page, Backing::from_number(ready.backing())) }
         });
         if is_gone {
@@ -157,8 +158,9 @@ impl Upkeep<'_> {
         is_gone
     }
 
-    /// Makes `missing` more free pages ready, with slot words of these shifts and of those that
-    /// were used so far. Returns how many became ready, and whether memory was refused.
+    /// Makes `missing` more free pages ready, with slot words for `shifts` and for the shifts
+    /// that were used so far. Returns how many became ready, and whether the system refused
+    /// memory.
     pub(super) fn grow(&self, missing: usize, shifts: u32) -> (u32, bool) {
         let memory = self.memory();
         let mut grown = 0;
@@ -167,7 +169,7 @@ impl Upkeep<'_> {
             let bitmap = memory.order(ORDERS - 1);
             let Some(page) = bitmap.next(from, self.pages().end) else {
                 match memory.open_pages(self.keeper.node, missing - grown) {
-                    // External extents are ready when they are provided.
+                    // External memory is ready when its provider hands it out.
                     Ok(()) if memory.region.external().is_some() => return (grown as u32, false),
                     Ok(()) => {
                         from = self.pages().start;
@@ -195,12 +197,12 @@ impl Upkeep<'_> {
         slice::claim(memory.tables.slices(), run.clone(), self.keeper.id)
             .map_err(|_| Refused::Busy)?;
         step!("maintain.grow.after_claim");
-        // Done first, because it is fast. If getting the data takes long, allocations meanwhile
-        // reach the pages behind.
+        // The metadata comes first, because it is fast. Getting the page's memory may take long,
+        // and meanwhile allocations reach the following pages.
         self.touch(page, self.shifts() | shifts);
         if page == self.pages().start {
-            // The sizes of later requests are not known yet, and the very first request waits for
-            // more than this.
+            // The sizes of later requests are not known yet, so slot words for all shifts are
+            // mapped. The very first request must wait for more than these words anyway.
             let words = |shift| self.slot_words(page, shift);
             (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).for_each(|shift| _ = memory.bring(words(shift)));
         }
@@ -214,13 +216,13 @@ impl Upkeep<'_> {
         result
     }
 
-    /// The shifts of the classes that had spans, a bit each.
+    /// The shifts of the classes that ever had spans, one bit each.
     fn shifts(&self) -> u32 {
         self.memory().tables.nodes()[self.keeper.node].shifts.load(Relaxed)
     }
 
-    /// Makes the kernel map, for pages that are ready already, the slot words of shifts that have
-    /// come into use since the last call.
+    /// For pages that are already ready, makes the kernel map the slot words for the shifts that
+    /// were first used since the last call.
     pub(super) fn touch_new_shifts(&self) {
         let shifts = self.shifts();
         let touched = &self.memory().tables.nodes()[self.keeper.node].more[TOUCHED];
@@ -231,17 +233,17 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Makes the kernel map the metadata that is written for the spans of a page, and slot words
-    /// of the pages behind it, so that no allocation causes these page faults: two per 2,048
-    /// blocks of 4 KiB. Each takes some 4 us, or 20 to 40 us if a hypervisor must find the
-    /// memory. Two system calls, and one for each shift.
+    /// Makes the kernel map the metadata for spans in a page, and slot words for the pages after
+    /// it, so that no allocation causes these page faults. There would be two faults per 2,048
+    /// blocks of 4 KiB. A page fault takes some 4 us, or 20 to 40 us if a hypervisor must find
+    /// the memory. Two system calls, and one for each shift.
     fn touch(&self, page: usize, shifts: u32) {
         let tables = &self.memory().tables;
         self.memory().bring(&tables.slices()[slices_of(page)]);
         for order in 0..ORDERS {
             let (first, counts) = (slices_of(page).start >> order, tables.span_free(order));
-            // A page of counts serves a group of data pages. The kernel maps it when the first
-            // data page of the group before is touched.
+            // A page of counts serves a group of data pages. This call maps it when it handles
+            // the first data page of the previous group.
             if first.is_multiple_of(COUNTS) && slices_of(page).start == first << order {
                 self.memory().bring(&counts[first..(first + 2 * COUNTS).min(counts.len())]);
             }

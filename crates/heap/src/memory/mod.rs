@@ -1,17 +1,17 @@
-//! Runs of slices: how a free run is found, claimed with its pages ready, and given back.
+//! Runs of slices: finds a free run, claims it, makes its pages ready, and gives a run back.
 //!
-//! A span lies within one page, at a multiple of its length. It takes the lowest page that has
-//! such a run, found by the bitmap of its length. A large block takes the lowest free slices that
-//! suffice, within a page or across several. Pages that were never used lie above a node's
-//! frontier and are in no bitmap until they are needed: see `open`.
+//! A span is within one page, at a multiple of its length. A bitmap for each span length finds
+//! the lowest page with a free run for the span. A large block gets the lowest run that is long
+//! enough, in one page or several. The pages above a node's frontier were never used. They are in
+//! no bitmap until they are needed: see `open`.
 //!
 //! From the bottom up:
 //!
-//! - `resident`: the memory of free slices, and how it is given back;
-//! - `whole`: pages without memory, claimed as a whole;
-//! - `run`: slices for a large block;
-//! - `open`: how a node's pages enter the bitmaps;
-//! - `reserve`: metadata of a heap in a file.
+//! - `resident`: gives back the memory of free slices;
+//! - `whole`: claims all slices of a page without memory at once;
+//! - `run`: finds slices for a large block;
+//! - `open`: puts a node's pages into the bitmaps;
+//! - `reserve`: gets memory for the metadata of a heap in a file.
 
 use core::ops::Range;
 
@@ -38,38 +38,41 @@ mod whole;
 
 pub(crate) use run::RunRequest;
 
-/// How often a thread waits for another one that holds a slice for a moment.
+/// How many polls a thread waits for another thread that holds a slice for a moment.
 const PATIENCE: usize = 1000;
 
-/// Index in a node's further hints of the number of pages that the pool refused, to any process.
+/// Index, in a node's additional hints, of the number of pages for which the pool refused memory
+/// to any process.
 pub(crate) const REFUSED: usize = 3;
 
 /// The mappings of a heap and the tables in them.
 pub(crate) struct Memory {
     pub(crate) region: Region,
     pub(crate) tables: Tables,
-    /// Whether the metadata must be reserved before it is written: it lies in a file, or the kernel
-    /// counts writable memory.
+    /// Whether memory for the metadata must be requested before a write: the metadata is in a
+    /// file, or the kernel counts writable memory.
     is_reserved: bool,
-    /// Classes that can have spans, as far as this process knows, a bit each.
+    /// One bit per class: this process knows that the class can have spans.
     known: AtomicU64,
-    /// When all slots of a class may be searched again.
+    /// Limits how often all slots of a class are searched.
     pub(crate) searches: Searches,
-    /// The builders of spans, while the process has many threads.
+    /// Limits the builders of spans in a process of many threads.
     pub(crate) crowd: Crowd,
 }
 
-/// The most pauses while another thread makes a page ready, a tenth of a millisecond each: a
-/// tenth of a second in total. Getting the memory of one page needed 8 ms under a hypervisor.
+/// The most pauses while another thread makes a page ready. Each is a tenth of a millisecond, all
+/// together a tenth of a second. Getting the memory of one page needed 8 ms under a hypervisor.
 const PAUSES: usize = 1000;
 
-/// The most pages that contain the requested run and for which other threads are getting memory.
-/// A further thread waits for one of these pages instead of opening another. Otherwise each of
-/// many threads would open a page. Some of these pages may belong to threads that died meanwhile.
+/// If other threads are getting memory for this many pages with the requested run, a thread waits
+/// for one of these pages instead of opening another. Otherwise each of many threads would open a
+/// page. The limit is above 1, because some of these pages may belong to threads that died
+/// meanwhile.
 const BUSY_MAX: usize = 4;
 
-/// Polls after which the waiter checks whether another thread still works on the page. Two
-/// negative checks in a row end the wait. Each poll yields the processor, which can take long.
+/// Polls after which the waiting thread checks whether another thread still works on the page.
+/// The wait ends after two consecutive checks without such a thread. Each poll yields the
+/// processor, which can take long.
 const POLLS_PER_CHECK: usize = 32;
 
 /// A wait for another thread's work.
@@ -81,7 +84,7 @@ struct Patience {
 
 impl Patience {
     /// Waits a moment. Returns false if the wait has reached its limit, or if no other thread
-    /// does the awaited work.
+    /// works on the page.
     fn poll(&mut self, is_worked_on: impl Fn() -> bool) -> bool {
         self.polls += 1;
         if self.polls.is_multiple_of(POLLS_PER_CHECK) {
@@ -99,16 +102,16 @@ impl Patience {
     }
 }
 
-/// Why a page that seemed to have a run did not provide it.
+/// Why a page did not provide a run that its bit announced.
 enum Miss {
-    /// Other threads were faster, or one of them is getting the page's memory. The next page may
-    /// have a run. Holds the number of such pages.
+    /// Other threads were faster, or another thread is getting the page's memory. The next page
+    /// may have a run. Contains the number of such pages.
     Busy(usize),
-    /// It has no such run.
+    /// The page has no such run.
     Full,
-    /// Its memory is not available, but that of another page may be.
+    /// Memory for this page is not available, but memory for another page may be.
     Unusable,
-    /// The system has no memory for it.
+    /// The system has no memory for the page.
     Refused,
 }
 
@@ -123,14 +126,14 @@ impl Memory {
         Self { region, tables, is_reserved, known: AtomicU64::new(0), searches, crowd }
     }
 
-    /// Records that slices became free, so that they are found, whatever the hints say.
+    /// Records that slices became free, so that searches find them, even if the hints were wrong.
     pub(crate) fn note_free(&self, run: Range<usize>) {
         for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
             self.note_page(page);
         }
     }
 
-    /// Gives back claimed slices that hold nothing and that count as used.
+    /// Gives back claimed slices that contain no block or span and that are counted as used.
     pub(crate) fn give_back(&self, run: Range<usize>, me: CacheId) {
         let pieces = self.pieces_of(run.clone());
         slice::unclaim(self.tables.slices(), run.clone(), me);
@@ -143,7 +146,7 @@ impl Memory {
         (slice * SLICE) >> self.tables.geometry().node_shift()
     }
 
-    /// The pages of a node that can ever be used.
+    /// The usable pages of a node.
     pub(crate) fn pages_of(&self, node: usize) -> Range<usize> {
         let (first, end) = self.region.usable_pages(node as u32);
         first..end.min(self.tables.page_count())
@@ -170,15 +173,16 @@ impl Memory {
         urgency: Urgency,
     ) -> Result<(), Refused> {
         let word = &self.tables.pages()[page];
-        // The provider chooses the external pages, so an absent page belongs to another user.
+        // The provider decides which external pages the heap may use, so an absent page may have
+        // another user.
         if self.is_external() && !PageWord(word.load(Acquire)).is_ready() {
             return Err(Refused::Unusable);
         }
         page::make_ready(word, me, || self.provide(page, urgency, me))
     }
 
-    /// Claims a page without memory and gets memory for it from the kernel. Returns the page's next
-    /// word.
+    /// Claims a page without memory and gets memory for it from the kernel. Returns the new page
+    /// word, which the caller must store.
     fn map(&self, page: usize, me: CacheId, urgency: Urgency) -> Result<PageWord, Refused> {
         page::map(&self.tables.pages()[page], me, || self.provide(page, urgency, me))
     }
@@ -194,10 +198,10 @@ impl Memory {
         Ok(PageWord::ready(provided.backing as u8))
     }
 
-    /// Claims `count` free slices of one page of `node` for `me`, the first at a multiple of
-    /// `align` slices (both at most a page, `align` a power of two), with memory behind all of
-    /// them. Reads a few words of a bitmap and claims each slice. Makes a system call only if the
-    /// kind of page needs one.
+    /// Claims `count` consecutive free slices in one page of `node` for `me`, and gets memory for
+    /// all of them. The first slice is at a multiple of `align` slices. `count` and `align` are
+    /// at most a page, and `align` is a power of two. Reads a few words of a bitmap and claims
+    /// each slice. Makes a system call only if the kind of page requires one.
     pub(crate) fn take_in_page(
         &self,
         node: usize,
@@ -217,21 +221,22 @@ impl Memory {
             if busy >= BUSY_MAX && is_worth_waiting() {
                 continue;
             }
-            // A page of which the provider keeps a slice has no run of all its slices, but the
-            // next page has one.
+            // If the provider keeps a slice of the first page, that page does not have all its
+            // slices, but the next page has.
             let is_whole = order_of(count, align) == ORDERS - 1;
             let wanted = 1 + usize::from(is_whole && self.is_external());
             match self.open_pages(node, wanted) {
                 Ok(()) => openings = openings.checked_sub(1).ok_or(AllocError::Exhausted)?,
-                // Another thread is making the last page that has a run ready.
+                // Another thread is making the last page with such a run ready.
                 Err(_) if busy > 0 && is_worth_waiting() => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Whether another cache in use maps a page of the node. A corrupted word seldom names such a
-    /// cache. O(pages that were ever used).
+    /// Whether a page word of the node says that another cache is mapping the page, and that
+    /// cache is in use. A corrupted word seldom names a cache in use. O(pages that were ever
+    /// used).
     fn is_being_mapped(&self, node: usize, me: CacheId) -> bool {
         let pages = &self.tables.pages()[self.used_pages(node)];
         pages.iter().any(|word| match PageWord(word.load(Relaxed)).decode() {
@@ -242,14 +247,14 @@ impl Memory {
         })
     }
 
-    /// How often one request may open pages of a node. Each time fewer pages are left, unless a
+    /// How often one request may open pages of a node. Each opening leaves fewer pages, unless a
     /// peer corrupts the frontier.
     fn openings(&self, node: usize) -> usize {
         self.pages_of(node).len()
     }
 
-    /// Claims such a run in the lowest open page that has one. Returns [`Miss::Busy`] if a page
-    /// may have one in a moment.
+    /// Claims a run of `count` slices in the lowest open page that has one. Returns
+    /// [`Miss::Busy`] if a page may have such a run in a moment.
     fn take_in_open_page(
         &self,
         node: usize,
@@ -274,17 +279,18 @@ impl Memory {
         Err(if busy > 0 { Miss::Busy(busy) } else { Miss::Full })
     }
 
-    /// Clears a page's bit for `order`, unless a run came free meanwhile.
+    /// Clears a page's bit for `order`, unless a run of this order became free meanwhile.
     fn note_full(&self, page: usize, order: usize) {
         self.order(order).clear(page);
         step!("page.full.after_clear");
-        // A thread that frees slices that are noted as free sets no bit.
+        // The record of free slices may have been wrong. A thread that freed slices which were
+        // already recorded as free has set no bit.
         if longest_order(self.note_page_runs(page)) > order {
             self.order(order).set(page);
         }
     }
 
-    /// Clears all bits of a page that got no memory, unless it got some meanwhile.
+    /// Clears all bits of a page for which there was no memory, unless it got memory meanwhile.
     pub(crate) fn note_unusable(&self, page: usize) {
         (0..ORDERS).for_each(|order| _ = self.order(order).clear(page));
         self.note_no_runs(page);
@@ -292,8 +298,8 @@ impl Memory {
             self.note_page(page);
         }
         if self.region.is_of_pool(page) {
-            // Counted after the bits are cleared, so that a thread that sees the count sets them
-            // again.
+            // The count changes after the bits are cleared, so that a thread that reads the new
+            // count sets the bits again.
             let node = self.node_of(page * PAGE_SLICES);
             self.tables.nodes()[node].more[REFUSED].fetch_add(1, AcqRel);
         }
@@ -312,8 +318,8 @@ impl Memory {
         while at + count <= PAGE_SLICES {
             let taken = (0..count).rev().find(|i| !slice::word(slices, first + at + i).is_free());
             if let Some(taken) = taken {
-                // `align` is a power of two, and a division takes as long as the rest of the
-                // iteration.
+                // `align` is a power of two, so a mask replaces a division, which would take as
+                // long as the rest of the iteration.
                 at = (at + taken + align) & !(align - 1);
                 continue;
             }
@@ -331,8 +337,8 @@ impl Memory {
             return match kept.and_then(|had| self.supply(&run, had, count * SLICE, me)) {
                 Ok(()) => Ok(run.start),
                 Err(Refused::Busy) => {
-                    // Another thread maps the page, and a thread that recorded its free runs
-                    // meanwhile did not see these slices.
+                    // Another thread is mapping the page. A thread that recorded the page's free
+                    // runs meanwhile did not include these slices.
                     self.note_free(run);
                     Err(Miss::Busy(1))
                 }
@@ -343,8 +349,8 @@ impl Memory {
         Err(Miss::Full)
     }
 
-    /// Claims exactly these slices with memory, or none. They are the last slices of a block of
-    /// `bytes` bytes.
+    /// Claims all slices of `run` and gets memory for them; on an error claims none. They become
+    /// the last slices of a block of `bytes` bytes.
     pub(crate) fn claim_ready(
         &self,
         run: Range<usize>,
@@ -359,7 +365,7 @@ impl Memory {
         self.keep_ready(&run, bytes, me)
     }
 
-    /// Gets memory for slices that `me` has just claimed, the last ones of a block of `bytes`
+    /// Gets memory for slices that `me` has just claimed as the last slices of a block of `bytes`
     /// bytes. If that fails, gives the slices back and records them as free.
     fn keep_ready(&self, run: &Range<usize>, bytes: usize, me: CacheId) -> Result<(), Refused> {
         let mut pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
@@ -371,18 +377,18 @@ impl Memory {
             })
         });
         if result.is_err() {
-            // A thread that recorded the free runs meanwhile did not see these slices.
+            // A thread that recorded the free runs meanwhile did not include these slices.
             self.note_free(run.clone());
         }
         if result == Err(Refused::Unusable) {
-            // Otherwise each such request would try the page again.
+            // Otherwise each later request would try the page again.
             self.note_unusable(last);
         }
         self.supply(run, result?, bytes, me)
     }
 }
 
-/// The order whose bitmap shows the pages that have a run of `count` slices at a multiple of
+/// The order of the bitmap that shows the pages with a run of `count` slices at a multiple of
 /// `align`.
 fn order_of(count: usize, align: usize) -> usize {
     count.max(align).next_power_of_two().trailing_zeros() as usize
@@ -393,7 +399,8 @@ fn order_of(count: usize, align: usize) -> usize {
 fn longest_order(mask: u32) -> usize {
     let (mut runs, mut order) = (mask, 0);
     while runs != 0 {
-        // Bit i of `runs`: a free run of 2^order at i, a multiple of 2^order.
+        // Bit i of `runs` means: there is a free run of 2^order slices at i, and i is a multiple
+        // of 2^order.
         let aligned = [0x5555_5555, 0x1111_1111, 0x0101_0101, 0x0001_0001, 0x0000_0001];
         order += 1;
         let Some(mask) = aligned.get(order - 1) else { break };

@@ -1,5 +1,5 @@
-//! How a node's pages enter the bitmaps: unused pages in their order, external pages as they are
-//! provided, and any page again when slices of it become free.
+//! Puts a node's pages into the bitmaps: unused pages in ascending order, external pages when the
+//! provider hands them out, and any page again when slices in it become free.
 
 use core::ops::Range;
 
@@ -16,27 +16,27 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 
 /// The most pages that are put into the bitmaps at once if fewer were requested: half of the bits
-/// of a word. When pages were put in one at a time, growth in blocks of 128 KiB needed 97 ns per
-/// block.
+/// of a word. When pages were put into the bitmaps one at a time, growth in blocks of 128 KiB
+/// needed 97 ns per block.
 const PAGES_OPENED_MAX: usize = 32;
 
-/// Pages beyond the opened ones for which the kernel maps metadata: at least as many as one page
-/// of 4 KiB of slice words serves, and at most so many that one allocation waits some 6 us for
-/// it.
+/// For this many pages after the opened ones, the kernel maps metadata in advance. One page of 4
+/// KiB contains the slice words for the minimum. With the maximum, one allocation waits some 6
+/// us.
 const PAGES_PREPARED_MIN: usize = 16;
 const PAGES_PREPARED_MAX: usize = 96;
 
-/// Page words in the smallest page of a kernel. The kernel maps the next such page together with
-/// the slice words that need it.
+/// Page words per page of metadata, in the smallest page size of a kernel. The kernel maps the
+/// next page of page words together with the slice words for the same data pages.
 const PAGE_WORDS: usize = 4096 / size_of::<PageWord>();
 
-/// Index in a node's further hints of the number of pages for which the kernel was made to map
-/// metadata.
+/// Index, in a node's additional hints, of the number of pages for which the kernel has mapped
+/// metadata in advance.
 const PREPARED: usize = 2;
 
 impl Memory {
-    /// Puts at least `wanted` untouched pages of a node into the bitmaps, or as many as there are;
-    /// at least one.
+    /// Puts at least `wanted` pages of a node that were never used into the bitmaps. If fewer are
+    /// left, puts all of them in, and returns an error if none is left.
     pub(crate) fn open_pages(&self, node: usize, wanted: usize) -> Result<(), AllocError> {
         if self.is_external() {
             return self.open_external(wanted);
@@ -44,7 +44,8 @@ impl Memory {
         let pages = self.pages_of(node);
         let frontier = &self.tables.nodes()[node].frontier;
         let first = frontier.load(Relaxed) as usize;
-        // An eighth of the pages in use, so that the cost of opening is spread.
+        // The number grows with the heap, to an eighth of the used pages, so that opening pages
+        // costs little per page.
         let many = (first / 8).min(PAGES_OPENED_MAX);
         let count = wanted.max(many).min(pages.len().saturating_sub(first));
         if count == 0 {
@@ -57,9 +58,10 @@ impl Memory {
         if frontier.compare_exchange(first as u32, next, AcqRel, Relaxed).is_ok() {
             step!("page.open.after_frontier");
             let opened = pages.start + first..pages.start + first + count;
-            // No thread had these pages before, or a faster thread is detected when a bit is
-            // followed. The bits are set first, because every thread that finds no bit until then
-            // opens pages itself (1,000 threads that began at once opened 490 pages of 2 MiB).
+            // The bits are set before the free slices are recorded, because every thread that
+            // finds no bit opens pages itself. (1,000 threads that began at once opened 490 pages
+            // of 2 MiB.) No thread used these pages before. If a thread has used a page
+            // meanwhile, a thread that follows the bit detects this.
             (0..ORDERS).for_each(|order| self.order(order).set_all(opened.clone()));
             self.note_opened(node, opened);
             self.prepare(node, first + count);
@@ -67,9 +69,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes the kernel map the words of the slices below page `end` of a node, and those of some
-    /// pages above it. On first access, a page of these words would cost two faults, because it
-    /// is read before it is written: 12 ns of 80 for blocks of 128 KiB.
+    /// Makes the kernel map the slice words for a node's pages below page `end`, and for some
+    /// pages above it. Otherwise the first access to a page of slice words would cause two page
+    /// faults, because a thread reads the words before it writes them. The faults needed 12 ns of
+    /// 80 per block of 128 KiB.
     pub(super) fn prepare(&self, node: usize, end: usize) {
         let done = &self.tables.nodes()[node].more[PREPARED];
         let from = done.load(Relaxed) as usize;
@@ -86,9 +89,9 @@ impl Memory {
         done.store(to as u32, Relaxed);
     }
 
-    /// Ensures that pages below `end` lie below their node's frontier before any of their slices is
-    /// claimed, because a search for slices in use ends at the frontier. Returns false if there is
-    /// no memory for their metadata.
+    /// Moves the frontier of a node to page `end` if it is lower. This is necessary before a
+    /// slice of these pages is claimed, because a search for slices in use ends at the frontier.
+    /// Returns false if there is no memory for the pages' metadata.
     pub(super) fn open_up_to(&self, end: usize) -> bool {
         let node = self.node_of((end - 1) * PAGE_SLICES);
         let pages = self.pages_of(node);
@@ -111,7 +114,7 @@ impl Memory {
         self.region.external().is_some()
     }
 
-    /// Takes an extent of at least `wanted` pages, which the provider chooses.
+    /// Gets an extent of at least `wanted` pages from the provider, which chooses the location.
     fn open_external(&self, wanted: usize) -> Result<(), AllocError> {
         let extent = self.region.provide_extent(wanted * PAGE);
         let Provided { first, count, backing, kept } = extent.map_err(|_| AllocError::Exhausted)?;
@@ -119,9 +122,9 @@ impl Memory {
         let mut opened = 0;
         for page in first..first + count {
             if !self.mark_outside(page, if page == first { kept } else { 0 }) {
-                // A slice is held by a process that died, or for a moment by a thread that does not
-                // know that the page was given back.
-                // SAFETY: the page was just provided, and no other thread knows it.
+                // A dead process holds a slice. Or a thread holds a slice for a moment, because
+                // it has not detected yet that the page was given back. SAFETY: the page was just
+                // provided, and no other thread knows it.
                 unsafe { self.region.give_back(page, Backing::External) };
                 continue;
             }
@@ -131,14 +134,15 @@ impl Memory {
             self.note_page(page);
             opened += 1;
         }
-        // The provider would return the same pages again and again.
+        // If no page could be opened, the call must fail, because the provider would return the
+        // same pages again and again.
         if opened > 0 { Ok(()) } else { Err(AllocError::Exhausted) }
     }
 
-    /// Marks which of the first slices of a new page belong to the provider. Returns false if a
-    /// slice is in use. The provider may have kept other slices of the page before, and a thread
-    /// that does not know yet that the page was given back may hold a slice for a moment; no
-    /// thread keeps one until the page is ready.
+    /// Marks the first `kept` slices of a new page as the provider's, and the others as the
+    /// heap's. Returns false if a slice is in use. The provider may have kept other slices of the
+    /// page before. A thread that has not detected yet that the page was given back may hold a
+    /// slice for a moment. No thread keeps a slice before the page is ready.
     fn mark_outside(&self, page: usize, kept: usize) -> bool {
         let slices = &self.tables.slices()[page * PAGE_SLICES..][..PAGE_SLICES];
         slices.iter().enumerate().all(|(index, slice)| {
@@ -160,7 +164,8 @@ impl Memory {
         })
     }
 
-    /// Raises the frontier, which for external memory only ends searches.
+    /// Moves the frontier to `end` if it is lower. For external memory, the frontier only limits
+    /// searches.
     fn note_external(&self, end: usize) {
         let start = self.pages_of(0).start;
         let frontier = &self.tables.nodes()[0].frontier;
@@ -168,8 +173,8 @@ impl Memory {
         step!("page.open_external.after_frontier");
     }
 
-    /// Records the free slices of a page: the bits of its orders, its runs, and whether memory of
-    /// it is idle. Also records what a thread that died did not record.
+    /// Records the free slices of a page: its bits in the bitmaps, its runs, and whether it has
+    /// idle memory. This also repairs the hints that a dead thread left.
     pub(crate) fn note_page(&self, page: usize) {
         let mask = self.note_runs(page);
         self.note_orders(page, mask);
@@ -178,13 +183,13 @@ impl Memory {
         }
     }
 
-    /// Records that slices became free, so that they are found, and how many pieces of them can be
-    /// resident. Reads only the hints.
+    /// Records that slices became free, so that searches find them, and whether they can have
+    /// memory: `pieces` of them can be resident. Reads only the hints.
     pub(crate) fn note_freed(&self, run: &Range<usize>, pieces: usize) {
         for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
             let freed = mask_of(run, page * PAGE_SLICES, PAGE_SLICES);
-            // If these slices are noted already, no thread has cleared a bit of the page since
-            // then: a thread that clears a bit records the free slices again.
+            // If these slices are already recorded as free, the bits are already set: a thread
+            // that clears a bit of the page records the page's free slices again.
             if let Some(mask) = self.note_freed_runs(page, freed) {
                 self.note_orders(page, mask);
             }
@@ -194,7 +199,7 @@ impl Memory {
         }
     }
 
-    /// Sets the bits of the orders of which a page has runs, given its free slices.
+    /// Sets a page's bits for the orders of its free runs. `mask` contains the free slices.
     fn note_orders(&self, page: usize, mask: u32) {
         for order in 0..longest_order(mask) {
             let bitmap = self.order(order);
@@ -205,7 +210,7 @@ impl Memory {
         }
     }
 
-    /// Records that memory of a page is idle.
+    /// Records that a page has idle memory.
     pub(super) fn note_idle(&self, page: usize) {
         if !self.tables.idle().is_set(page) {
             self.tables.idle().set(page);
@@ -213,7 +218,7 @@ impl Memory {
         }
     }
 
-    /// Which slices of a page are free, and which of these can be resident, a bit each.
+    /// Two bit masks: the free slices of a page, and those free slices that can be resident.
     pub(super) fn masks(&self, page: usize) -> (u32, u32) {
         let slices = &self.tables.slices()[page * PAGE_SLICES..][..PAGE_SLICES];
         let (mut mask, mut idle) = (0, 0);

@@ -1,14 +1,13 @@
 //! Memory for the metadata of a heap in a file, and of a private heap if the kernel counts
 //! writable memory (RLIMIT_DATA). The metadata is sparse. If the file system is full, for example
 //! because of other files, the first access to a page would raise a signal. So the heap requests
-//! the memory before it uses the metadata, and a refusal is an error of the request. One bit for
-//! each piece, visible to all processes, records that it has memory; the memory is never given
-//! back.
+//! the memory before it uses the metadata, and a refusal is an error of the request. One bit per
+//! piece of metadata, visible to all processes, records that the piece has memory. The memory is
+//! never given back.
 //!
-//! - The words of a page and of its slices: before the page is opened.
-//! - The words of a span's slots, its count, and the words by which the span is found: before it
-//!   is built.
-//! - A cache's record: before its word is read.
+//! - The page word and the slice words for a page: before the page is opened.
+//! - The slot words for a span, its count, and its bitmap words: before the span is built.
+//! - A cache record: before its word is read.
 
 use core::ops::Range;
 
@@ -22,16 +21,17 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::{self, machine};
 use crate::tables::CacheRecord;
 
-/// Slot words that the kernel maps at once if those of a span are missing: two pages, for 256 KiB
-/// in blocks of 64 B or 16 MiB in blocks of 4 KiB. More would make one allocation wait longer,
-/// some 2.5 us per page.
+/// Slot words that the kernel maps at once if slot words for a span have no memory: two pages,
+/// for 256 KiB in blocks of 64 B or 16 MiB in blocks of 4 KiB. More would make one allocation
+/// wait longer, some 2.5 us per page.
 const WORDS_AHEAD: usize = 2 * RESERVE / size_of::<AtomicU16>();
 
 const _: () = assert!(CLASSES <= u64::BITS as usize);
 
 impl Memory {
-    /// Ensures that words of the metadata can be accessed. Returns false if there is no memory for
-    /// them. Reads a word or two if they had memory already; otherwise a system call.
+    /// Ensures that words of the metadata can be accessed. Returns false if there is no memory
+    /// for them. Reads a word or two if the words already have memory; otherwise makes a system
+    /// call.
     #[inline]
     pub(crate) fn reserve<T>(&self, words: &[T]) -> bool {
         self.is_reserved(words) || self.bring(words)
@@ -47,8 +47,9 @@ impl Memory {
         pieces.into_iter().all(|piece| bits[piece / 64].load(Acquire) >> (piece % 64) & 1 == 1)
     }
 
-    /// Makes the kernel provide pages for words of the metadata without a write, if it can (5.14);
-    /// otherwise the first write does it. Returns false if there is no memory for them.
+    /// Makes the kernel provide pages for words of the metadata without a write, if the kernel
+    /// can (from Linux 5.14). With older kernels, the first write gets the pages. Returns false
+    /// if there is no memory for them.
     #[cold]
     pub(crate) fn bring<T>(&self, words: &[T]) -> bool {
         let page = machine::page_bytes();
@@ -71,7 +72,7 @@ impl Memory {
         true
     }
 
-    /// Ensures that the words of these pages and of their slices can be accessed.
+    /// Ensures that the page words and slice words for these pages can be accessed.
     pub(super) fn reserve_pages(&self, pages: Range<usize>) -> bool {
         let tables = &self.tables;
         self.reserve(&tables.pages()[pages.clone()])
@@ -96,8 +97,8 @@ impl Memory {
             && self.reserve(&bits[head / 64..=head / 64])
     }
 
-    /// Ensures that the words of these slots can be accessed. If they could not yet, also makes
-    /// the kernel map some words behind them, if there is memory for these.
+    /// Ensures that these slot words can be accessed. If they have no memory yet, also makes the
+    /// kernel map some of the following words, if there is memory for them.
     fn reserve_slots(&self, words: &[AtomicU16], slots: Range<usize>) -> bool {
         let ahead = slots.start..slots.end.max(slots.start + WORDS_AHEAD).min(words.len());
         self.is_reserved(&words[slots.clone()])
@@ -105,7 +106,8 @@ impl Memory {
             || self.bring(&words[slots])
     }
 
-    /// Whether there can be a span of `class`. If not, a search must not even read its bitmap.
+    /// Whether there can be a span of `class`. If not, a search must not even read the class's
+    /// bitmap.
     #[inline]
     pub(crate) fn has_spans(&self, class: usize) -> bool {
         !self.is_reserved || self.known.load(Relaxed) >> class & 1 == 1 || self.learns_of(class)
@@ -119,7 +121,7 @@ impl Memory {
         has_spans
     }
 
-    /// The records of caches that were ever claimed, and possibly some more, with their identities.
+    /// The cache records that were ever claimed, and possibly some more, with their numbers.
     pub(crate) fn known_caches(&self) -> impl Iterator<Item = (CacheId, &CacheRecord)> {
         let records = self.tables.caches().iter().enumerate();
         let known = records.filter(|(_, record)| self.is_reserved(core::slice::from_ref(*record)));

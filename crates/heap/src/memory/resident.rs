@@ -1,13 +1,14 @@
-//! The memory of slices, and how the memory of free slices is given back.
+//! Counts which slices have memory, and gives the memory of free slices back.
 //!
-//! The word of a free slice counts how many of its pieces of 4 KiB can be resident, and so does
-//! the word of the last slice of a large block. Slices that were written are resident, and so are
-//! all slices of a page that the kernel maps as one huge page. The pieces of free slices that can
-//! be resident are counted for each node. If more memory is idle after a request for a large
-//! block than a small part of the memory in use, the request gives some of it back, from the
-//! highest page down, because the lowest pages are reused first. So a heap is hardly larger than
-//! its blocks, in whatever order they come and go, and a program that allocates again what it
-//! freed makes no system call.
+//! A piece is 4 KiB of a slice. The word of a free slice counts how many of its pieces can be
+//! resident. The word of a large block's last slice does the same. Slices that were written are
+//! resident. If the kernel maps a page as one huge page, all its slices are resident. Each node
+//! has a count of idle pieces: the pieces of free slices that can be resident. A request for a
+//! large block checks this count. If the idle memory is more than a small part of the memory in
+//! use, the request gives some of it back. It begins with the highest page, because the lowest
+//! pages are reused first. So a heap is hardly larger than its blocks, in any order of
+//! allocations and frees. A program that frees blocks and allocates the same blocks again makes
+//! no system call.
 
 use core::ops::Range;
 
@@ -23,31 +24,31 @@ use crate::sync::Ordering::{Acquire, Relaxed};
 /// Bytes of a piece.
 const PIECE: usize = SLICE / PIECES as usize;
 
-/// One in this many pieces may be idle: 2%.
+/// One in this many pieces in use may be idle: 2%.
 const IDLE_PART: usize = 48;
 
-/// Pieces that may always be idle: 256 KiB.
+/// This many pieces may always be idle: 256 KiB.
 const IDLE_MIN: usize = (256 << 10) / PIECE;
 
-/// If less memory is in use than this many times the size of the current request, as much memory
-/// as that size may be idle. So a program with one large block of changing size does not give the
-/// block's memory back and request it again.
+/// If the memory in use is less than this many times the size of the current request, idle memory
+/// of the request's size is allowed. So a program with one large block of changing size does not
+/// give the block's memory back and request it again.
 const FEW: usize = 8;
 
-/// Slices that were freed make later requests give memory back, but only up to one in this many
-/// of the slices in use. So a program that frees all its blocks and allocates them again does not
-/// give the memory back meanwhile. (Without this limit it did: 5,000 blocks of 262,145 B needed
-/// 5,070 ns each, and 88 if the memory stays.)
+/// Freed slices make later requests give memory back. But their count is limited to one in this
+/// many of the slices in use. So a program that frees all its blocks and allocates them again
+/// does not give the memory back meanwhile. (Without this limit, 5,000 blocks of 262,145 B needed
+/// 5,070 ns each, and with it 88 ns.)
 const TURN_PART: u64 = 8;
 
-/// A large block keeps memory behind its end, in its last slice, up to one in this many of its
-/// bytes: 4%. Giving it back costs a system call.
+/// A large block keeps the memory after its end, in its last slice, if this is at most one in
+/// this many of its bytes: 4%. Giving the memory back would need a system call.
 const TAIL_PART: usize = 24;
 
 impl Memory {
-    /// Ensures that slices that `me` claimed of ready pages can be accessed, and counts them as
-    /// used. `pieces` of them can be resident; they are the last ones of a block of `bytes`. If
-    /// memory is missing, gives the slices back.
+    /// Ensures that the slices `run`, which `me` has claimed in ready pages, can be accessed, and
+    /// counts them as used. `pieces` of their pieces can be resident. The slices become the last
+    /// slices of a block of `bytes` bytes. If memory is missing, gives the slices back.
     pub(super) fn supply(
         &self,
         run: &Range<usize>,
@@ -92,9 +93,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Records that the first access to slices of a page makes the kernel map the whole page, if
-    /// it does: the kernel maps a huge page if nothing of it is resident. If `may` forbids that,
-    /// makes the kernel map small pages. Returns whether the kernel will map the whole page.
+    /// If no part of a page is resident, the first access to its slices makes the kernel map a
+    /// huge page. In this case, records that the whole page is resident, or makes the kernel map
+    /// small pages if `may` is false. Returns whether the kernel will map the whole page.
     fn note_touched(&self, page: usize, run: &Range<usize>, may: bool) -> bool {
         let word = PageWord(self.tables.pages()[page].load(Acquire));
         let slices = self.tables.slices();
@@ -105,7 +106,7 @@ impl Memory {
             return false;
         }
         let own = run.start.max(all.start)..run.end.min(all.end);
-        // SAFETY: only this thread owns these slices, and they hold nothing yet.
+        // SAFETY: only this thread owns these slices, and they contain no data yet.
         if !may && unsafe { self.region.part(own.start * SLICE, own.len() * SLICE) } {
             return false;
         }
@@ -121,8 +122,8 @@ impl Memory {
         }
     }
 
-    /// Marks those slices as resident that are free or for which `own` holds, and counts them as
-    /// idle.
+    /// Marks slices as resident if they are free or `own` returns true for them, and counts their
+    /// pieces as idle.
     fn note_resident(&self, all: impl Iterator<Item = usize>, own: impl Fn(Slice) -> bool) {
         let slices = self.tables.slices();
         let (mut first, mut more) = (None, 0);
@@ -140,12 +141,12 @@ impl Memory {
         }
         if let Some(index) = first {
             self.count(index, 0, more as i64);
-            // Otherwise no search finds the idle memory until a block of the page is freed.
+            // Otherwise no search finds the idle memory before a block in the page is freed.
             self.note_idle(index / PAGE_SLICES);
         }
     }
 
-    /// Allocates memory in the file for all of the slices that may lack it.
+    /// Allocates memory in the file for all slices that may have none.
     fn allocate(&self, run: &Range<usize>) -> bool {
         let slices = self.tables.slices();
         let lacks = |index: &usize| {
@@ -173,11 +174,11 @@ impl Memory {
         }
     }
 
-    /// Gives idle memory of a node back if more is idle than a part of the memory in use and more
-    /// than `kept` bytes. If little memory is in use, more must also be idle than the `request`
-    /// that was just served, in slices. Gives back at most about twice the size of the request,
-    /// and nothing if no block was freed. If `kept` is not 0, entirely free pages stay as they
-    /// are.
+    /// Gives idle memory of a node back. The idle memory that may stay is a part of the memory in
+    /// use, and at least `kept` bytes. If little memory is in use, it is also at least the size
+    /// of the `request` that was just served, in slices. Gives back at most about twice the size
+    /// of the request, and nothing if no block was freed. If `kept` is not 0, entirely free pages
+    /// keep their memory.
     pub(crate) fn relieve(&self, node: usize, me: CacheId, request: usize, kept: u64) {
         let (used, idle) = self.counted(node);
         let (used, request) = (used * PIECES as usize, request * PIECES as usize);
@@ -198,13 +199,13 @@ impl Memory {
             }
         }
         if is_empty && kept == 0 {
-            // The count is wrong: a process died before it counted.
+            // The count is wrong, because a process died before it updated the count.
             self.count(pages.start * PAGE_SLICES, 0, -(idle as i64));
         }
     }
 
-    /// Whether something was freed for which no request has given memory back yet. Deducts this
-    /// request's part. `request` and `used`, the memory in use, are in pieces.
+    /// Whether blocks were freed for which no request has given memory back yet. Deducts this
+    /// request's size. `request` and the memory in use, `used`, are in pieces.
     fn was_freed(&self, node: usize, used: usize, request: usize) -> bool {
         let freed = &self.tables.nodes()[node].freed;
         let [used, request] = [used, request].map(|pieces| pieces as u64 / u64::from(PIECES));
@@ -213,14 +214,14 @@ impl Memory {
         left > 0
     }
 
-    /// Records for [`Memory::relieve`] that slices of a block were freed.
+    /// Records for [`Memory::relieve`] that a block's slices were freed.
     pub(crate) fn note_turn(&self, run: &Range<usize>) {
         let freed = &self.tables.nodes()[self.node_of(run.start)].freed;
         freed.store(freed.load(Relaxed).saturating_add(run.len() as u64), Relaxed);
     }
 
-    /// Gives back the memory of a page's free slices, except for an entirely free page if such
-    /// pages are kept. Returns the number of pieces.
+    /// Gives back the memory of a page's free slices, but not of an entirely free page if
+    /// `keeps_pages`. Returns the number of pieces that were given back.
     fn shed(&self, page: usize, me: CacheId, keeps_pages: bool) -> usize {
         let (free, idle) = self.masks(page);
         let is_ready = PageWord(self.tables.pages()[page].load(Acquire)).is_ready();
@@ -243,7 +244,7 @@ impl Memory {
     fn shed_run(&self, run: Range<usize>, me: CacheId) -> usize {
         let slices = self.tables.slices();
         if slice::claim(slices, run.clone(), me).is_err() {
-            // The slices, or some of them, are in use again.
+            // At least one of the slices is in use again.
             self.note_free(run);
             return 0;
         }
@@ -253,7 +254,8 @@ impl Memory {
         self.count_used(&run, pieces);
         let is_mine = page.is_ready() && slice::is_claimed(slices, run.clone(), me);
         if is_mine {
-            // Set first, because the next owner requests the memory that the slices lack.
+            // The count is set before the memory is given back, because the next owner of the
+            // slices requests the memory that the count does not include.
             slice::set_resident(slices, run.clone(), 0);
             step!("resident.shed.before_discard");
             if !self.part_untouched(page, &run) {
@@ -265,30 +267,31 @@ impl Memory {
         if is_mine { pieces } else { 0 }
     }
 
-    /// If nothing of a page is resident, makes the kernel map small pages for these slices, which
-    /// the caller owns. Otherwise the first access would make the kernel map the memory that is
-    /// being given back. Returns whether this was done.
+    /// If no part of a page is resident, makes the kernel map small pages for these slices, which
+    /// the caller owns. Otherwise the first access would make the kernel map a huge page,
+    /// including the memory that is being given back. Returns whether the kernel will map small
+    /// pages.
     fn part_untouched(&self, page: PageWord, run: &Range<usize>) -> bool {
         Backing::from_number(page.backing()) == Backing::Transparent
             && self.region.is_untouched(run.start / PAGE_SLICES)
-            // SAFETY: only this thread owns these slices, and they hold nothing.
+            // SAFETY: only this thread owns these slices, and they contain no data.
             && unsafe { self.region.part(run.start * SLICE, run.len() * SLICE) }
     }
 
     /// Gives back the memory between two offsets, which the caller owns. Returns false if the
-    /// kernel refuses, as for locked memory.
+    /// kernel refuses, for example because the memory is locked.
     fn discard(&self, start: usize, end: usize) -> bool {
-        // SAFETY: this thread has claimed the slices, and nothing relies on their content.
+        // SAFETY: this thread has claimed the slices, and no code needs their content.
         unsafe { self.region.discard(start, end) }
     }
 
-    /// How many pieces of slices, which the caller owns, count as idle once the slices are free.
+    /// How many pieces count as idle once the slices `run` are free. The caller owns the slices.
     pub(crate) fn pieces_of(&self, run: Range<usize>) -> usize {
         slice::pieces(self.tables.slices(), run.clone()).saturating_sub(self.pool_pieces(&run))
     }
 
-    /// How many pieces of slices, which the caller owns, do not count as idle: memory of the pool
-    /// is given back in whole pages only.
+    /// How many pieces never count as idle, because memory of the pool is given back only in
+    /// whole pages. The caller owns the slices.
     #[inline]
     pub(crate) fn pool_pieces(&self, run: &Range<usize>) -> usize {
         if self.region.has_pool() { self.pieces_in_pool(run) } else { 0 }
@@ -304,12 +307,12 @@ impl Memory {
         if end <= run.start { 0 } else { slice::pieces(self.tables.slices(), run.start..end) }
     }
 
-    /// Counts slices that were free as used, and `pieces` of them as no longer idle.
+    /// Counts slices that were free as used, and `pieces` of their pieces as no longer idle.
     pub(crate) fn count_used(&self, run: &Range<usize>, pieces: usize) {
         self.count(run.start, run.len() as i64, -(pieces as i64));
     }
 
-    /// Counts slices as free, and `pieces` of them as idle.
+    /// Counts slices as free, and `pieces` of their pieces as idle.
     pub(crate) fn count_freed(&self, run: &Range<usize>, pieces: usize) {
         self.count(run.start, -(run.len() as i64), pieces as i64);
     }
@@ -322,8 +325,8 @@ impl Memory {
         self.tables.nodes()[self.node_of(slice)].account.fetch_add(change, Relaxed);
     }
 
-    /// Slices of a node that are in use, and pieces of its free ones that can be resident. Threads
-    /// count a moment after they claim and free, so either count can be negative for a moment.
+    /// A node's two counts: the slices in use, and the idle pieces. Threads update the counts a
+    /// moment after they claim or free slices, so a stored count can be negative for a moment.
     fn counted(&self, node: usize) -> (usize, usize) {
         let account = self.tables.nodes()[node].account.load(Relaxed);
         let idle = account as u32 as i32;
@@ -331,7 +334,8 @@ impl Memory {
         ((used as u32 as i32).max(0) as usize, idle.max(0) as usize)
     }
 
-    /// Counts a node's slices again, after a process died before it counted.
+    /// Counts a node's slices again, because a process may have died before it updated the
+    /// counts.
     pub(crate) fn recount(&self, node: usize) {
         let pages = self.used_pages(node);
         let slices = self.tables.slices();
@@ -348,7 +352,7 @@ impl Memory {
     }
 }
 
-/// The number of pieces of its last slice that a block of `bytes` bytes needs.
+/// How many pieces a block of `bytes` bytes needs in its last slice.
 const fn pieces_in_last(bytes: usize) -> u32 {
     let pieces = bytes.div_ceil(PIECE) as u32;
     if pieces == 0 { 1 } else { (pieces - 1) % PIECES + 1 }

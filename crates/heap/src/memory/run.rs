@@ -1,4 +1,5 @@
-//! Slices for a large block: the lowest free run that suffices, wherever it begins.
+//! Finds slices for a large block: the lowest free run that is long enough, in one page or
+//! several.
 
 use core::ops::Range;
 
@@ -12,8 +13,8 @@ use crate::protocol::step::step;
 use crate::protocol::word::{CacheId, PageWord};
 use crate::sync::Ordering::Acquire;
 
-/// The most pages that one search reads although their runs are long enough but not aligned.
-/// Reading the words of each costs some 20 ns.
+/// The most pages that one search reads without success because their runs are long enough but
+/// not aligned. Reading the words for a page needs some 20 ns.
 const TRIES: usize = 16;
 
 /// A request for `count` slices at a multiple of `align`, a power of two, for a block of `bytes`.
@@ -25,9 +26,9 @@ pub(crate) struct RunRequest {
 }
 
 impl Memory {
-    /// Claims free slices of `node` for `me`, all with memory. Reads some dozens of words,
-    /// however many blocks live, and claims each slice. Makes a system call only if the kind of
-    /// page needs one.
+    /// Claims free slices of `node` for `me`, and gets memory for all of them. Reads some dozens
+    /// of words, independently of the number of live blocks, and claims each slice. Makes a
+    /// system call only if the kind of page requires one.
     pub(crate) fn take_run(
         &self,
         node: usize,
@@ -42,20 +43,20 @@ impl Memory {
                 Err(Miss::Refused) => return Err(AllocError::Exhausted),
                 Err(miss) => matches!(miss, Miss::Busy(_)),
             };
-            // A page of which the provider keeps a slice has no run of all its slices, but the
-            // next page has one.
+            // If the provider keeps a slice of the first page, that page does not have all its
+            // slices, but the next page has.
             let has_kept = self.is_external() && count.max(align) > PAGE_SLICES / 2;
             let wanted = count.div_ceil(PAGE_SLICES) + usize::from(has_kept);
             match self.open_pages(node, wanted) {
                 Ok(()) => openings = openings.checked_sub(1).ok_or(AllocError::Exhausted)?,
-                // Another thread is making the last page that has a run ready.
+                // Another thread is making the last page with such a run ready.
                 Err(_) if is_busy && patience.poll(|| self.is_being_mapped(node, me)) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Claims exactly these slices of `node`, if they match the request and are free.
+    /// Claims the slices `run` of `node`, if they match the request and are free.
     pub(crate) fn take_this_run(
         &self,
         node: usize,
@@ -72,7 +73,7 @@ impl Memory {
     }
 
     /// Like [`Memory::take_run`], but as a last resort: records the free slices of every page
-    /// that was ever used, and tries each that may have such a run.
+    /// that was ever used, and tries each page that may have such a run.
     pub(crate) fn take_any_run(
         &self,
         node: usize,
@@ -86,7 +87,8 @@ impl Memory {
         }
     }
 
-    /// Like [`Memory::take_run`], but from open pages only: opens no page and requests no extent.
+    /// Like [`Memory::take_run`], but takes slices only from open pages: opens no page and
+    /// requests no extent.
     pub(crate) fn take_held_run(
         &self,
         node: usize,
@@ -96,8 +98,8 @@ impl Memory {
         self.take_open_run(node, request, me, TRIES).map_err(|_| AllocError::Exhausted)
     }
 
-    /// Claims the lowest slices of open pages that match the request. Returns [`Miss::Busy`] if
-    /// there may be such slices in a moment.
+    /// Claims the lowest run of slices in open pages that matches the request. Returns
+    /// [`Miss::Busy`] if there may be such slices in a moment.
     fn take_open_run(
         &self,
         node: usize,
@@ -136,7 +138,8 @@ impl Memory {
         Err(miss)
     }
 
-    /// Claims slices that seemed free. The error is `None` if another search may succeed.
+    /// Claims slices that are recorded as free. The error is `None` if another search may
+    /// succeed.
     fn claim_run(
         &self,
         run: &Range<usize>,
@@ -144,7 +147,8 @@ impl Memory {
         me: CacheId,
     ) -> Result<(), Option<Miss>> {
         let slices = self.tables.slices();
-        // Slices that are noted as free but in use are mostly those allocated last.
+        // If slices are recorded as free but in use, these are mostly the last slices of the run,
+        // so the last slice is checked first.
         let is_last_free = slice::word(slices, run.end - 1).is_free();
         if !is_last_free || slice::claim(slices, run.clone(), me).is_err() {
             let pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
@@ -160,22 +164,22 @@ impl Memory {
         })
     }
 
-    /// Records which slices of a page are free. Returns the slices that are then recorded as
-    /// free.
+    /// Records which slices of a page are free. Returns a mask of the slices that are now
+    /// recorded as free.
     pub(super) fn note_runs(&self, page: usize) -> u32 {
         let node = self.node_of(page * PAGE_SLICES);
         self.tables.runs(node).note(page - self.first_page_of(node), || self.free_mask(page))
     }
 
-    /// Like [`Memory::note_runs`], but for a page of which too many slices are recorded as free.
-    /// Does not update the page's groups.
+    /// Like [`Memory::note_runs`], but for a page with too many slices recorded as free. Does not
+    /// update the page's groups.
     pub(super) fn note_page_runs(&self, page: usize) -> u32 {
         let node = self.node_of(page * PAGE_SLICES);
         self.tables.runs(node).note_page(page - self.first_page_of(node), || self.free_mask(page))
     }
 
-    /// Records that these slices of a page are free. Returns the free slices recorded then, or
-    /// `None` if these were recorded already.
+    /// Records that the slices in `mask` are free. Returns a mask of all slices that are now
+    /// recorded as free, or `None` if the slices in `mask` were already recorded.
     pub(super) fn note_freed_runs(&self, page: usize, mask: u32) -> Option<u32> {
         let noted = runs::freed(&self.tables.page_runs()[page], mask);
         if noted.is_some() {
@@ -185,7 +189,7 @@ impl Memory {
         noted
     }
 
-    /// Records pages that come into use for the first time.
+    /// Records that all slices are free in pages that are used for the first time.
     pub(super) fn note_opened(&self, node: usize, pages: Range<usize>) {
         debug_assert!(pages.clone().all(|page| self.node_of(page * PAGE_SLICES) == node));
         pages.for_each(|page| _ = self.note_freed_runs(page, !0));
@@ -197,14 +201,15 @@ impl Memory {
         self.tables.runs(node).note_page(page - self.first_page_of(node), || 0);
     }
 
-    /// Which slices of a page are free, if it has memory or can get some.
+    /// A mask of the free slices in a page that has memory or can get some; 0 for another page.
     fn free_mask(&self, page: usize) -> u32 {
-        // The provider chooses the external pages, so an absent one cannot get memory.
+        // The provider decides which external pages the heap may use, so an absent page cannot
+        // get memory.
         let is_there = || PageWord(self.tables.pages()[page].load(Acquire)).is_ready();
         if self.is_external() && !is_there() { 0 } else { self.masks(page).0 }
     }
 
-    /// The first page of a node, whether or not it can be used.
+    /// The first page of a node, even if it is not usable.
     fn first_page_of(&self, node: usize) -> usize {
         node * self.tables.geometry().node_stride_pages()
     }

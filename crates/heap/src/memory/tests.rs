@@ -28,7 +28,8 @@ fn wait_ends_when_no_thread_works_on_the_page() {
         (0..PATIENCE).find(|_| !patience.poll(is_worked_on))
     };
     assert_eq!(polls(&|| false), Some(2 * POLLS_PER_CHECK - 1));
-    // Between two threads that work on the page, there may be a moment in which no thread does.
+    // Between the work of two threads on the page, there may be a moment in which no thread works
+    // on it.
     let turn = core::cell::Cell::new(false);
     assert_eq!(polls(&|| turn.replace(!turn.get())), None);
 }

@@ -1,12 +1,12 @@
-//! A page without memory, claimed as a whole: one exchange on its word, instead of one for each of
-//! its slices.
+//! Claims a page without memory as a whole: with one compare-and-swap of the page word, instead
+//! of one for each slice.
 //!
-//! While a page's word says that a cache maps it, no claim on its slices is valid: a thread that
-//! claims one finds the page busy, or finds after the mapping that its claim was overwritten. So
-//! the cache that maps the page may claim all its slices by plain stores, if they were free after
-//! it had mapped the page ([`slice::claim_mapped`]). The slices that it does not need yet are
-//! claimed ahead, and no other cache can get them, so only the first pages of a node are claimed
-//! like this.
+//! While the page word says that a cache is mapping the page, no claim on its slices is valid. A
+//! thread that claims a slice meanwhile finds the page busy, or finds after the mapping that its
+//! claim was overwritten. So the cache that maps the page may claim all slices with plain stores,
+//! if the slices are free after the mapping ([`slice::claim_mapped`]). The slices that it does
+//! not need yet are claimed ahead, so no other cache can get them. Therefore only the first pages
+//! of a node are claimed as a whole.
 
 use core::ops::Range;
 
@@ -18,8 +18,8 @@ use crate::protocol::word::{CacheId, PageWord};
 use crate::region::Urgency;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 
-/// One in this many of a node's pages can be claimed as a whole. A full heap lacks at most this
-/// part because threads claimed it ahead.
+/// One in this many of a node's pages can be claimed as a whole. So at most this part of a full
+/// heap is unusable because threads claimed it ahead.
 const PART: usize = 8;
 
 impl Memory {
@@ -47,12 +47,14 @@ impl Memory {
             self.note_page(page);
             return None;
         }
-        // A thread that frees slices that are noted as free sets no bit, and a bit was cleared.
+        // A bit of the page was cleared. The slices must not stay recorded as free, because a
+        // thread that frees slices which are recorded as free sets no bit.
         self.note_page_runs(page);
         Some(slices)
     }
 
-    /// A page without memory that no search for a run of `2^order` slices finds any more.
+    /// Gets a page without memory, and ensures that no other search for a run of `2^order` slices
+    /// finds it.
     fn absent_page(&self, node: usize, order: usize) -> Option<usize> {
         let pages = self.pages_of(node);
         let end = pages.start + pages.len() / PART;

@@ -1,10 +1,10 @@
 //! Bitmaps of candidates, in three levels: each bit of the second level says whether a word of
-//! the first has a set bit, and each bit of the third level says this about a word of the second.
-//! A search reads a handful of words, whatever the number of bits.
+//! the first level has a set bit. Each bit of the third level says the same about a word of the
+//! second level. A search reads a handful of words, independently of the number of bits.
 //!
-//! All of it is a hint. A bit can be stale, which the thread that follows it detects. A bit that
-//! was lost when a process died is set again by the next thread that computes the bits from the
-//! words.
+//! The bits are hints. A bit can be stale, which the thread that follows the bit detects. If a
+//! process dies before it sets a bit, the next thread that computes the bits from the state words
+//! sets it.
 
 use core::ops::Range;
 
@@ -17,7 +17,7 @@ pub(crate) const fn bitmap_words(bits: usize) -> usize {
     first + second + second.div_ceil(64)
 }
 
-/// A bitmap over words that several threads and processes change.
+/// A bitmap whose words several threads and processes change.
 #[derive(Clone, Copy)]
 pub(crate) struct Bitmap<'a> {
     levels: [&'a [AtomicU64]; 3],
@@ -25,7 +25,8 @@ pub(crate) struct Bitmap<'a> {
 }
 
 impl<'a> Bitmap<'a> {
-    /// The bitmap of `bits` bits in `words`, of which there must be [`bitmap_words`].
+    /// The bitmap of `bits` bits in `words`. The number of words must be [`bitmap_words`] of
+    /// `bits`.
     #[inline]
     pub(crate) fn new(words: &'a [AtomicU64], bits: usize) -> Self {
         debug_assert_eq!(words.len(), bitmap_words(bits));
@@ -38,7 +39,7 @@ impl<'a> Bitmap<'a> {
         self.levels[0][bit / 64].load(SeqCst) >> (bit % 64) & 1 == 1
     }
 
-    /// Sets a bit, then the bits above it.
+    /// Sets a bit, then its bits in the levels above.
     pub(crate) fn set(&self, bit: usize) {
         let mut index = bit;
         for level in self.levels {
@@ -51,7 +52,7 @@ impl<'a> Bitmap<'a> {
         }
     }
 
-    /// Sets the bits of a range, then the bits above them, a word at a time.
+    /// Sets the bits of a range, then their bits in the levels above, one word at a time.
     pub(crate) fn set_all(&self, range: Range<usize>) {
         let mut range = range;
         for level in self.levels {
@@ -68,7 +69,8 @@ impl<'a> Bitmap<'a> {
         }
     }
 
-    /// Clears a bit. Returns whether it was set. If several threads clear one bit, one gets true.
+    /// Clears a bit. Returns whether it was set. If several threads clear the same bit, one of
+    /// them gets true.
     pub(crate) fn clear(&self, bit: usize) -> bool {
         let mask = 1 << (bit % 64);
         let before = self.levels[0][bit / 64].fetch_and(!mask, SeqCst);
@@ -78,7 +80,7 @@ impl<'a> Bitmap<'a> {
         before & mask != 0
     }
 
-    /// Whether no bit is set: reads the few words of the highest level.
+    /// Whether no bit is set: reads only the few words of the highest level.
     pub(crate) fn is_empty(&self) -> bool {
         self.levels[2].iter().all(|word| word.load(SeqCst) == 0)
     }
@@ -95,8 +97,8 @@ impl<'a> Bitmap<'a> {
         (found >= from).then_some(found)
     }
 
-    /// Clears the bit for word `index` of the level below, because that word became empty. Checks
-    /// for a bit that was set meanwhile.
+    /// Clears the bit for word `index` of the level below, because that word became empty. Sets
+    /// the bit again if another thread has set a bit in that word meanwhile.
     fn clear_above(&self, level: usize, index: usize) {
         let Some(words) = self.levels.get(level) else { return };
         let mask = 1 << (index % 64);

@@ -1,44 +1,46 @@
-//! Size classes: a quantum of one cache line, four steps in each doubling, and every power of two.
+//! Size classes: multiples of one cache line, with four classes per doubling. Every power of two
+//! is a class.
 
 use super::word::SliceWord;
 
 /// Bytes of a slice: the unit of spans.
 pub(crate) const SLICE: usize = 64 << 10;
 
-/// Smallest block and step of the smallest classes, in bytes: one cache line, so that two blocks
-/// never share one.
+/// Bytes of the smallest block, and the step between the smallest classes. It is one cache line,
+/// so that two blocks never share a cache line.
 pub(crate) const QUANTUM: usize = 64;
 
-/// Largest block that is a slot of a span, in bytes. Above it a block is a run of slices.
+/// Bytes of the largest block that is a slot of a span. A larger block is a run of slices.
 pub(crate) const SLOT_SIZE_MAX: usize = 256 << 10;
 
-/// How many classes there are: 64, 128, 192 and 256, then four in each of ten doublings.
+/// The number of classes: 64, 128, 192 and 256 bytes, then four classes in each of ten doublings.
 pub(crate) const CLASSES: usize = 44;
 
-/// The fewest slots of a span, if its length allows: with fewer, building a span does not pay.
+/// The fewest slots of a span, if its length allows this. With fewer slots, building a span costs
+/// too much per slot.
 const SPAN_SLOTS_MIN: usize = 8;
 
-/// Slot words in a cache line. A span has at least this many, unless it would be too long.
-/// Otherwise two threads with adjacent spans store to one line (4 KiB on two threads: 8 ns for an
-/// allocation and its free instead of 4).
+/// Slot words per cache line. A span has at least this many slot words, unless it would be too
+/// long. With fewer, two threads with adjacent spans store to the same cache line. (An allocation
+/// of 4 KiB and its free on two threads then needed 8 ns instead of 4.)
 const LINE_WORDS: usize = QUANTUM / size_of::<u16>();
 
-/// The most slices of a span that is lengthened to have that many slot words.
+/// The most slices of a span that is lengthened to have [`LINE_WORDS`] slot words.
 const APART_SLICES_MAX: usize = 4;
 
-/// Slices of the longest span: one page.
+/// The most slices of a span: one page.
 const SPAN_SLICES_MAX: usize = 32;
 
-/// The most bytes of one class that a thread keeps once it has freed a block: a bound on the memory
-/// of an idle thread. (A thread that only allocates holds up to a refill, 16 slots, of a class
-/// above 16 KiB.)
+/// The most bytes of one class that a thread's bin keeps after a free. This limits the memory
+/// that an idle thread holds. (For a class above 16 KiB, a thread that only allocates can hold
+/// more: up to a refill of 16 slots.)
 const BIN_BYTES_MAX: usize = 256 << 10;
 
 /// The most slots of a bin: together with its count, they fill four cache lines.
 pub(crate) const BIN_SLOTS_MAX: usize = 63;
 
-/// The fewest slots of a full bin, whatever their size: with fewer, every other call would access
-/// the span.
+/// The fewest slots of a full bin, for any slot size. With fewer slots, every second call would
+/// access the span.
 const BIN_SLOTS_MIN: usize = 4;
 
 /// The parameters of a class.
@@ -50,40 +52,41 @@ pub(crate) struct Class {
     pub(crate) span_slices: u32,
     /// Slots of a span.
     pub(crate) span_slots: u32,
-    /// Number of zero bits below the lowest set bit of `size`, which selects the array of its slot
-    /// words.
+    /// The number of zero bits below the lowest set bit of `size`. It selects the array that
+    /// contains the slot words.
     pub(crate) shift: u32,
     /// The most slots of a thread's bin.
     pub(crate) bin_slots: u32,
 }
 
-/// The class table, by class number. Entries 44 to 63 repeat the last class: a class field that was
-/// read from shared memory has six bits, and any value of it is a valid index.
+/// The class table, by class number. Entries 44 to 63 repeat the last class, because a class that
+/// was read from shared memory has six bits. So any value is a valid index.
 pub(crate) const TABLE: [Class; 64] = table();
 
-/// By size in cache lines, up to [`SMALL_LINES_MAX`]: the form of the spans of the size's class.
+/// For each size in cache lines, up to [`SMALL_LINES_MAX`]: the span form of the size's class.
 const SMALL: [u16; SMALL_LINES_MAX + 1] = small();
 
-/// The largest size whose class is looked up, in cache lines: a page, because an allocation of 4
-/// KiB and its free then need 3.6 ns, and 5.3 if the class is computed from the size's bits.
+/// The largest size, in cache lines, for which a table contains the class: a page. With the
+/// table, an allocation of 4 KiB and its free need 3.6 ns; if the class is computed from the
+/// size's bits, 5.3 ns.
 const SMALL_LINES_MAX: usize = 64;
 
-/// The largest size whose class is looked up, in bytes.
+/// The largest size, in bytes, for which a table contains the class.
 pub(crate) const SMALL_SIZE_MAX: usize = SMALL_LINES_MAX * QUANTUM;
 
-/// The class of a block of `size` bytes up to [`SMALL_SIZE_MAX`].
+/// The class for a block of `size` bytes, at most [`SMALL_SIZE_MAX`].
 #[inline(always)]
 pub(crate) const fn of_small(size: usize) -> usize {
     SliceWord::class_of_form(form_of_small(size))
 }
 
-/// The form of the spans of the class that [`of_small`] returns.
+/// The span form of the class that [`of_small`] returns.
 #[inline(always)]
 pub(crate) const fn form_of_small(size: usize) -> usize {
     SMALL[size.div_ceil(QUANTUM)] as usize
 }
 
-/// The class of a block of `size` bytes whose alignment is at most a cache line; `None` above
+/// The class for a block of `size` bytes with an alignment of at most a cache line; `None` above
 /// [`SLOT_SIZE_MAX`].
 #[inline]
 pub(crate) const fn of_size(size: usize) -> Option<usize> {
@@ -93,8 +96,9 @@ pub(crate) const fn of_size(size: usize) -> Option<usize> {
     if size > SLOT_SIZE_MAX { None } else { Some(by_bits(size)) }
 }
 
-/// The class of a block of `size` bytes aligned to `align`, a power of two: the smallest class that
-/// holds `size` and is divisible by `align`. `None` if there is none.
+/// The class for a block of `size` bytes that is aligned to `align`, a power of two. It is the
+/// smallest class that is not below `size` and is divisible by `align`. `None` if there is no
+/// such class.
 #[inline]
 pub(crate) const fn of(size: usize, align: usize) -> Option<usize> {
     if align <= QUANTUM { of_size(size) } else { of_aligned(size, align) }
@@ -107,7 +111,8 @@ const fn of_aligned(size: usize, align: usize) -> Option<usize> {
     }
     let least = if size < align { align } else { size };
     let mut class = by_bits(least);
-    // At most three steps: every power of two is a class, and is divisible by every smaller one.
+    // At most three steps: every power of two is a class, and is divisible by every smaller power
+    // of two.
     while class < CLASSES {
         if TABLE[class].shift >= align.trailing_zeros() {
             return Some(class);
@@ -117,7 +122,8 @@ const fn of_aligned(size: usize, align: usize) -> Option<usize> {
     None
 }
 
-/// The smallest class that holds `size`, 1 to [`SLOT_SIZE_MAX`], computed from its bits.
+/// The smallest class that is not below `size`, computed from the bits of `size`, which is 1 to
+/// [`SLOT_SIZE_MAX`].
 #[inline]
 const fn by_bits(size: usize) -> usize {
     if size <= 4 * QUANTUM {
@@ -131,7 +137,7 @@ const fn by_bits(size: usize) -> usize {
 }
 
 const fn small() -> [u16; SMALL_LINES_MAX + 1] {
-    // A block of 0 bytes uses a line too.
+    // A block of 0 bytes also uses a cache line.
     let mut forms = [SliceWord::form_of_span(0) as u16; SMALL_LINES_MAX + 1];
     let mut lines = 1;
     while lines <= SMALL_LINES_MAX {
@@ -172,8 +178,8 @@ const fn describe(size: usize) -> Class {
     }
 }
 
-/// The slices of the shortest span that has enough slots and words and wastes at most 1/32 at its
-/// end; else those of the span that wastes the least.
+/// The number of slices for a span: the shortest span that has enough slots and slot words and
+/// wastes at most 1/32 at its end. If there is none, the span that wastes the least.
 const fn span_slices(size: usize) -> usize {
     let apart = (LINE_WORDS << size.trailing_zeros()).div_ceil(SLICE);
     let mut best = SPAN_SLICES_MAX;
@@ -240,8 +246,8 @@ mod tests {
         assert_eq!(of(1, 2 * SLOT_SIZE_MAX), None);
     }
 
-    /// At most a fifth of a block lies beyond the cache lines of the request, and nothing at powers
-    /// of two.
+    /// At most a fifth of a block is unused after the last cache line of the request. For a power
+    /// of two, nothing is unused.
     #[test]
     fn internal_waste_is_at_most_a_fifth() {
         let mut worst = 0.0_f64;

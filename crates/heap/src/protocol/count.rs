@@ -1,6 +1,6 @@
-//! The count of free slots of a span: a hint that is updated a moment after the slots' words. A
-//! thread that claims or frees slots counts them afterwards. A thread that finds the count wrong
-//! corrects it, unless another thread counts meanwhile.
+//! The count of free slots of a span: a hint. A thread that claims or frees slots first changes
+//! the slot words, and updates the count a moment later. A thread that finds a wrong count
+//! corrects it, unless another thread changes the count meanwhile.
 
 use super::slot::Slots;
 use crate::sync::{
@@ -8,34 +8,35 @@ use crate::sync::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-/// The count. If one thread freed a slot and another claimed it, the claim may be counted first, so
-/// the count can be negative for a moment.
+/// The recorded count. If one thread freed a slot and another thread claimed it, the claim may be
+/// counted first, so the count can be negative for a moment.
 pub(crate) fn seen(count: &AtomicU32) -> i32 {
     count.load(Acquire) as i32
 }
 
-/// Counts slots that were freed. Returns the count before and after.
+/// Adds slots that were freed to the count. Returns the count before and after.
 pub(crate) fn freed(count: &AtomicU32, slots: u32) -> (i32, i32) {
     let before = count.fetch_add(slots, AcqRel) as i32;
     (before, before.wrapping_add(slots as i32))
 }
 
-/// Counts slots that were claimed.
+/// Subtracts slots that were claimed from the count.
 pub(crate) fn claimed(count: &AtomicU32, slots: u32) {
     count.fetch_sub(slots, Relaxed);
 }
 
-/// Corrects the count, unless another thread counts meanwhile: its change would be lost, and a span
-/// with too low a count is never found to be free. Threads count a moment after they free or claim,
-/// so the count may still be off by a few until the next correction.
+/// Corrects the count, unless another thread changes the count meanwhile. Otherwise that change
+/// would be lost, and a span with too low a count is never recognized as free. Threads update the
+/// count a moment after they free or claim slots, so the count may still be wrong by a few slots
+/// until the next correction.
 pub(crate) fn correct(count: &AtomicU32, slots: &Slots<'_>) {
     let counted = count.load(Acquire);
     let free = slots.count_free() as u32;
     let _ = replace(count, counted, free);
 }
 
-/// Sets the count to `free`, which was found after the count was `counted`. Returns false if
-/// another thread counted meanwhile.
+/// Changes the count from `counted` to `free`. Returns false if another thread has changed the
+/// count meanwhile.
 pub(crate) fn replace(count: &AtomicU32, counted: u32, free: u32) -> bool {
     counted == free || count.compare_exchange(counted, free, AcqRel, Relaxed).is_ok()
 }

@@ -1,8 +1,8 @@
 //! The owners of resources: the state words, and every transition between them.
 //!
-//! All of it works on slices of atomics and knows nothing of mappings, threads or system calls. So
-//! loom can run it in every order: `tests/interleavings` compiles this folder over loom's atomics.
-//! From the bottom up:
+//! The code works on slices of atomics and is independent of mappings, threads and system calls.
+//! So loom can run the transitions in every order: `tests/interleavings` compiles this folder
+//! with loom's atomics. From the bottom up:
 //!
 //! - `step`: labelled points between shared stores, at which tests kill the process;
 //! - `word`: the state words;
@@ -11,9 +11,9 @@
 //! - `runs`: runs of free slices;
 //! - `slice`: transitions of slices;
 //! - `page`: transitions of pages;
-//! - `slot`: transitions of the slots of a span;
+//! - `slot`: transitions of slots in a span;
 //! - `count`: the count of a span's free slots;
-//! - `span`: how a span is taken apart;
+//! - `span`: takes a span apart;
 //! - `record`: transitions of the records of processes and caches;
 //! - `versioned`: words that a signal handler reads as one value.
 

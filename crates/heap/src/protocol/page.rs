@@ -1,7 +1,7 @@
-//! Transitions of a page of 2 MiB: absent -> mapping -> ready -> draining -> absent. Each is an
-//! exchange, or a store of the only owner. While a page is being mapped, its word decides for all
-//! its slices: a claim on a slice is valid if the page is ready and the slice's word, read after
-//! that, still contains the claim.
+//! Transitions of a page of 2 MiB: absent -> mapping -> ready -> draining -> absent. Each
+//! transition is one compare-and-swap, or a store by the only owner. While a cache is mapping a
+//! page, the page word decides about all its slices: a claim on a slice is valid only if the page
+//! is ready and the slice word, read after that, still contains the claim.
 //!
 //! The callers provide the memory.
 
@@ -18,16 +18,16 @@ use crate::sync::{
 /// Why a page's memory is not ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Another cache is mapping it.
+    /// Another cache is mapping the page.
     Busy,
-    /// This page has no memory; another page may have some.
+    /// There is no memory for this page, but there may be memory for another page.
     Unusable,
-    /// No page has memory.
+    /// There is no memory for any page.
     Exhausted,
 }
 
-/// Claims a page without memory for `me` and gets memory for it with `provide`. Returns the page's
-/// next word.
+/// Claims a page without memory for `me` and gets memory for it with `provide`. Returns the new
+/// page word, which the caller must store.
 pub(crate) fn map(
     page: &AtomicU64,
     me: CacheId,
@@ -43,7 +43,7 @@ pub(crate) fn map(
     provide().inspect_err(|_| page.store(PageWord::ABSENT.0, Release))
 }
 
-/// Makes a page ready for `me`, if it is not yet.
+/// Makes a page ready for `me`, if the page is not ready.
 pub(crate) fn make_ready(
     page: &AtomicU64,
     me: CacheId,
@@ -57,10 +57,10 @@ pub(crate) fn make_ready(
     Ok(())
 }
 
-/// Makes the pages of slices that `me` claimed ready with `ready`. If the slices' words then
-/// still contain the claims, these are valid, and the function returns how many pieces of the
-/// slices can be resident. Otherwise it gives back the slices, except those whose claims the
-/// cache that maps the page has overwritten.
+/// Calls `ready` to make the pages of slices ready that `me` has claimed. If the slice words then
+/// still contain the claims, the claims are valid. In this case, returns how many pieces of the
+/// slices can be resident. Otherwise gives back the slices, except slices whose claims were
+/// overwritten by the cache that maps the page.
 pub(crate) fn keep_claims(
     slices: &[AtomicU64],
     run: &Range<usize>,
@@ -76,9 +76,9 @@ pub(crate) fn keep_claims(
 }
 
 /// Gives back the memory of a page with `give_back`, after `me` has claimed all its slices.
-/// Returns whether the memory was given back. `between` is the page's word meanwhile, if that is
-/// not "draining": the provider of the memory may hand the page out again at once, to a thread
-/// that makes it ready.
+/// Returns whether the memory was given back. During the call of `give_back`, the page word is
+/// `between`, or "draining" if `between` is `None`. `between` is for memory whose provider may
+/// hand the page out again at once, to a thread that makes it ready.
 pub(crate) fn drain(
     page: &AtomicU64,
     slices: &[AtomicU64],
@@ -105,8 +105,8 @@ pub(crate) fn drain(
     is_gone
 }
 
-/// Sets the word of a page that a dead cache was mapping or draining to `next`. `word` is the
-/// page's previous word.
+/// Sets a page word to `next` if a dead cache was mapping or draining the page. `word` is the
+/// previous page word.
 pub(crate) fn reap(
     page: &AtomicU64,
     word: PageWord,

@@ -1,40 +1,43 @@
-//! Runs of free slices: for each page, its free slices, and for each page and each group of
-//! pages, the number of free slices at its start, at its end, and in its longest run. A group
-//! contains [`FANOUT`] pages, a group of the next level contains as many groups, and so on. So a
-//! run of any length, within a page or across several, is found by reading some dozen words,
-//! whatever the number of live blocks.
+//! Runs of free slices: a mask of the free slices for each page; and for each page and each group
+//! of pages, the number of free slices at the start, at the end, and in the longest run. A group
+//! contains [`FANOUT`] pages, a group of the next level contains [`FANOUT`] groups, and so on. So
+//! a search reads some dozen words to find a run of any length, in one page or several,
+//! independently of the number of live blocks.
 //!
-//! All of it is a hint, which reports too many free slices rather than too few. A thread that frees
-//! slices records it, unless it is recorded already, in the page and in the groups that report less
-//! ([`freed`]). A thread that claims slices records nothing. So a block that is allocated and freed
-//! repeatedly costs one exchange each time. A search that was misled by a page records the page's
-//! current free slices ([`Runs::note_page`]), and one that was misled by a group corrects the
-//! group. A run that was not recorded because a process died is recorded by the next thread that
-//! records the whole page ([`Runs::note`]).
+//! The words are hints, which report too many free slices rather than too few. A thread that
+//! frees slices records this in the page's word, and in the words of groups that report fewer
+//! slices, unless it is already recorded ([`freed`]). A thread that claims slices records
+//! nothing. So each time that a block is allocated and freed again, only one compare-and-swap is
+//! needed. If a page's word misleads a search, the search records the page's current free slices
+//! ([`Runs::note_page`]). If a group's word misleads a search, the search corrects the group. If
+//! a process dies before it records a run, the next thread that records the whole page adds the
+//! run ([`Runs::note`]).
 //!
-//! A word that decreases is computed from the words below and exchanged until it equals the
-//! computed value. If one thread does that while another raises a word below, each sees the
-//! other's change: a barrier separates the change below from the read of the word above.
+//! A thread that lowers a word computes it from the words below and stores it with a
+//! compare-and-swap, until the word equals the computed value. If another thread raises a word
+//! below meanwhile, at least one of the two threads reads the other's change, because a barrier
+//! separates the change below from the read of the word above.
 
 use core::ops::Range;
 
 use super::step::step;
 use crate::sync::{AtomicU64, Ordering::SeqCst, barrier};
 
-/// Pages, or groups, in a group. With 32, an allocation of 262,145 B and its free needed 400 to
-/// 640 ns among 10,000 live blocks on Zen 4 in two runs, and 236 among ten.
+/// Pages, or groups of the level below, per group. With 32 per group, an allocation of 262,145 B
+/// and its free needed 400 to 640 ns with 10,000 live blocks (two runs on Zen 4), and 236 ns with
+/// ten live blocks.
 pub(crate) const FANOUT: usize = 1 << FANOUT_SHIFT;
 
 const FANOUT_SHIFT: usize = 3;
 
-/// Levels: pages, and five of groups. The longest run of a group of the last level is 2^20
-/// slices.
+/// The number of levels: one for pages, and five for groups. The longest run in a group of the
+/// last level is 2^20 slices.
 pub(crate) const LEVELS: usize = 6;
 
 const BITS: u32 = 21;
 
-/// Counts of free slices of a page or a group: at its start, in its longest run, and at its end, 21
-/// bits each, from the lowest up.
+/// Three counts of free slices in a page or a group: at the start, in the longest run, and at the
+/// end. Each has 21 bits; the first is in the lowest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Free(u64);
@@ -44,16 +47,16 @@ impl Free {
         Self(start as u64 | (longest as u64) << BITS | (end as u64) << (2 * BITS))
     }
 
-    /// The counts of a page of 32 slices. The set bits of `mask` are the free slices.
+    /// The counts for a page of 32 slices. The set bits of `mask` are the free slices.
     const fn of_mask(mask: u32) -> Self {
-        // Bit i of `ends[k]`: a run of 2^k ends at i.
+        // Bit i of `ends[k]`: a run of 2^k slices ends at slice i.
         let mut ends = [mask; 6];
         let mut k = 1;
         while k < 6 {
             ends[k] = ends[k - 1] & ends[k - 1] << (1 << (k - 1));
             k += 1;
         }
-        // Bit i of `remaining`: a run as long as the longest so far ends at i.
+        // Bit i of `remaining`: a run of `longest` slices ends at slice i.
         let (mut remaining, mut longest) = (!0, 0);
         while k > 0 {
             k -= 1;
@@ -81,7 +84,7 @@ impl Free {
         self.part(2)
     }
 
-    /// The greater value of each count.
+    /// For each of the three counts, the greater of the two values.
     fn max(self, other: Self) -> Self {
         Self::new(
             self.start().max(other.start()),
@@ -91,8 +94,8 @@ impl Free {
     }
 }
 
-/// Free slices of a page: a bit for each, and above these bits the three counts of [`Free`], 6 bits
-/// each.
+/// The free slices in a page: one bit per slice, and above these bits the three counts of
+/// [`Free`], 6 bits each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 struct PageFree(u64);
@@ -123,12 +126,13 @@ impl PageFree {
 pub(crate) struct Wanted {
     pub(crate) count: usize,
     pub(crate) align: usize,
-    /// The slices of the node to search are `from..end`; both are multiples of a page's slices.
+    /// The search covers the node's slices `from..end`; both numbers are multiples of the slices
+    /// per page.
     pub(crate) from: usize,
     pub(crate) end: usize,
-    /// How many pages that have a run of `count` slices, but none at a multiple of `align`, are
-    /// read before the search follows only runs that must contain an aligned one. This bounds the
-    /// length of a search.
+    /// Some pages have a run of `count` slices, but not at a multiple of `align`. After the
+    /// search has read this many such pages, it follows only runs that are long enough to contain
+    /// an aligned run. This limits the duration of a search.
     pub(crate) tries: usize,
 }
 
@@ -138,12 +142,13 @@ pub(crate) struct Runs<'a> {
     pages: &'a [AtomicU64],
     /// The words of the groups, from the lowest level up.
     groups: &'a [AtomicU64],
-    /// The node's first slice: alignment is relative to the start of the heap.
+    /// The node's first slice. It is needed because alignment is relative to the start of the
+    /// heap.
     first: usize,
     page_slices: usize,
 }
 
-/// The number of words of a level, for `pages` pages.
+/// The number of words in a level, for `pages` pages.
 const fn level_words(pages: usize, level: usize) -> usize {
     let shift = level * FANOUT_SHIFT;
     (pages + (1 << shift) - 1) >> shift
@@ -164,17 +169,18 @@ pub(crate) const fn group_words(pages: usize) -> usize {
     words_below(pages, LEVELS)
 }
 
-/// Records in a page's word that the slices of `mask`, a bit each, are free. Returns all free
-/// slices that are then recorded, or `None` if those of `mask` were recorded already. If it
-/// returns a mask, the caller must [raise](Runs::raise_groups) the groups.
+/// Records in a page's word that the slices in `mask` are free, one bit per slice. Returns a mask
+/// of all slices that are now recorded as free, or `None` if the slices in `mask` were already
+/// recorded. If it returns a mask, the caller must [raise](Runs::raise_groups) the groups.
 #[inline]
 pub(crate) fn freed(page: &AtomicU64, mask: u32) -> Option<u32> {
     let mut old = page.load(SeqCst);
     loop {
         let noted = PageFree(old).mask();
         let new = if noted & mask == mask { old } else { PageFree::of_mask(noted | mask).0 };
-        // The exchange is needed even if nothing changes: a thread that records fewer slices of the
-        // page at this time then sees that these slices are free.
+        // The compare-and-swap is needed even if the word does not change. It ensures that a
+        // thread that is recording fewer free slices for the page detects that these slices are
+        // free.
         match page.compare_exchange(old, new, SeqCst, SeqCst) {
             Ok(_) if new == old => return None,
             Ok(_) => return Some(noted | mask),
@@ -184,8 +190,9 @@ pub(crate) fn freed(page: &AtomicU64, mask: u32) -> Option<u32> {
 }
 
 impl<'a> Runs<'a> {
-    /// The runs of a node whose first slice is `first`, with a word for each of its pages of
-    /// `page_slices` slices, and [`group_words`] words of their groups.
+    /// The runs of a node. `first` is the node's first slice, `pages` has a word for each page of
+    /// `page_slices` slices, and `groups` has the [`group_words`] words for the groups of these
+    /// pages.
     pub(crate) fn new(
         pages: &'a [AtomicU64],
         groups: &'a [AtomicU64],
@@ -195,8 +202,9 @@ impl<'a> Runs<'a> {
         Self { pages, groups, first, page_slices }
     }
 
-    /// Raises the groups of a page to the counts that follow from the words below, up to a group
-    /// that reports enough. Called by a thread whose call of [`freed`] recorded more.
+    /// Raises the counts of a page's groups to the counts that follow from the words below, from
+    /// the lowest level up to a group that already reports enough. A thread calls this after
+    /// [`freed`] has recorded more free slices.
     #[inline(never)]
     pub(crate) fn raise_groups(&self, page: usize) {
         let mut index = page;
@@ -219,8 +227,8 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Records the free slices of a page, as `read` returns them, and recomputes all its groups.
-    /// Returns the free slices recorded then.
+    /// Records the free slices in a page that `read` returns, and recomputes all groups of the
+    /// page. Returns the slices that are now recorded as free.
     pub(crate) fn note(&self, page: usize, read: impl Fn() -> u32) -> u32 {
         let noted = self.note_page(page, read);
         let mut index = page;
@@ -232,8 +240,8 @@ impl<'a> Runs<'a> {
         noted
     }
 
-    /// Records the free slices of a page, as `read` returns them, without its groups, which may
-    /// then report too much. Returns the free slices recorded then.
+    /// Records the free slices in a page that `read` returns, but does not change the page's
+    /// groups, which may then report too many. Returns the slices that are now recorded as free.
     pub(crate) fn note_page(&self, page: usize, read: impl Fn() -> u32) -> u32 {
         PageFree(recompute(&self.pages[page], || PageFree::of_mask(read()).0)).mask()
     }
@@ -242,7 +250,7 @@ impl<'a> Runs<'a> {
         recompute(&self.level(level)[index], || self.joined(level, index).0);
     }
 
-    /// Whether a run that a search found is free according to the words of its pages. If not,
+    /// Whether a run that a search found is free, according to the words of its pages. If not,
     /// corrects the groups that misled the search.
     pub(crate) fn is_noted(&self, run: &Range<usize>) -> bool {
         let width = self.page_slices;
@@ -264,7 +272,8 @@ impl<'a> Runs<'a> {
         PageFree(self.pages[page].load(SeqCst)).mask() & mask == mask
     }
 
-    /// The start of the lowest run that is `wanted`, counted from the node's first slice. A hint.
+    /// The start of the lowest run that matches `wanted`, counted from the node's first slice. A
+    /// hint.
     pub(crate) fn find(&self, wanted: &Wanted) -> Option<usize> {
         let Wanted { from, end, count, .. } = *wanted;
         if from >= end {
@@ -294,7 +303,7 @@ impl<'a> Runs<'a> {
         &self.groups[words_below(pages, level)..][..level_words(pages, level)]
     }
 
-    /// The counts of a group from the words below, which come from shared memory and may be
+    /// Computes a group's counts from the words below, which are in shared memory and may be
     /// corrupt.
     fn joined(&self, level: usize, index: usize) -> Free {
         let (below, width) = (self.level(level - 1), self.width(level - 1));
@@ -307,7 +316,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// The joined counts of `parts`, words for `width` slices each.
+/// Computes the counts of a group from the words of its `parts`, which have `width` slices each.
 #[inline(always)]
 fn join(parts: &[AtomicU64], width: usize, read: impl Fn(u64) -> Free) -> Free {
     let (mut start, mut longest, mut run, mut all) = (0, 0, 0, 0);
@@ -322,8 +331,9 @@ fn join(parts: &[AtomicU64], width: usize, read: impl Fn(u64) -> Free) -> Free {
     Free::new(start, longest, run)
 }
 
-/// Makes the counts in a page's word consistent with its bits. They differ only if another
-/// process overwrote the word: every search would then follow a run that does not exist.
+/// Makes the counts in a page's word consistent with its bits. They are inconsistent only if
+/// another process has corrupted the word. Without this correction, every search would follow a
+/// run that does not exist.
 fn make_consistent(page: &AtomicU64) {
     let word = page.load(SeqCst);
     let consistent = PageFree::of_mask(PageFree(word).mask()).0;
@@ -332,18 +342,18 @@ fn make_consistent(page: &AtomicU64) {
     }
 }
 
-/// The bits of those slices of a run that are among the `width` slices from `first` on.
+/// A mask of the slices of `run` among the `width` slices from `first` on.
 #[inline]
 pub(crate) fn mask_of(run: &Range<usize>, first: usize, width: usize) -> u32 {
     let (from, end) = (run.start.max(first) - first, run.end.min(first + width) - first);
     (!0 << from) & (!0 >> (u32::BITS as usize - end))
 }
 
-/// How often one call may compute a word. Each computation after the first means that another
-/// thread changed the word or those below; a peer that corrupts the metadata can do so forever.
+/// How often one call may compute a word. It computes a word again if another thread changed the
+/// word or the words below. A peer that corrupts the metadata can do so forever.
 const ATTEMPTS: usize = 1000;
 
-/// Sets a word to the value that `read` computes. Returns that value.
+/// Sets a word to the value that `read` computes, and returns the value.
 fn recompute(word: &AtomicU64, read: impl Fn() -> u64) -> u64 {
     let mut new = 0;
     for _ in 0..ATTEMPTS {
@@ -363,15 +373,16 @@ fn recompute(word: &AtomicU64, read: impl Fn() -> u64) -> u64 {
 struct Search<'a> {
     runs: &'a Runs<'a>,
     wanted: &'a Wanted,
-    /// The shortest run within a page or group that the search follows.
+    /// The search follows a run within a page or group only if the run has at least this many
+    /// slices.
     least: usize,
     tries: usize,
-    /// Free slices directly before the current position.
+    /// The number of free slices directly before the current position.
     before: usize,
 }
 
 impl Search<'_> {
-    /// Searches pages or groups of a level. Their words may be corrupt, and the result may then lie
+    /// Searches the pages or groups of a level. If their words are corrupt, the result may be
     /// outside the node.
     fn search_level(&mut self, level: usize, range: Range<usize>) -> Option<usize> {
         let words = self.runs.level(level);
@@ -416,7 +427,7 @@ impl Search<'_> {
         None
     }
 
-    /// Searches a group. Corrects its counts if it contains no such run.
+    /// Searches a group. Corrects the group's counts if it contains no such run.
     fn search_group(&mut self, level: usize, index: usize) -> Option<usize> {
         let found = self.search_level(level - 1, index * FANOUT..(index + 1) * FANOUT);
         if found.is_none() {
@@ -425,8 +436,8 @@ impl Search<'_> {
         found
     }
 
-    /// Searches the runs of a page that begins at `start`. The first run extends the free slices
-    /// before the page.
+    /// Searches the runs of a page that begins at `start`. The page's first run continues the
+    /// free slices directly before the page.
     fn search_page(&mut self, start: usize, free: Free, mask: u32) -> Option<usize> {
         let width = self.runs.page_slices;
         let found = self.fit(start.saturating_sub(self.before), self.before + free.start());
@@ -434,7 +445,7 @@ impl Search<'_> {
             return found;
         }
         let mut at = mask.trailing_ones();
-        // A slice that is not free follows each run.
+        // After each run there is a slice that is not free.
         while let Some(rest) = mask.checked_shr(at).filter(|rest| *rest != 0) {
             at += rest.trailing_zeros();
             let length = (mask >> at).trailing_ones();
@@ -452,22 +463,23 @@ impl Search<'_> {
         None
     }
 
-    /// Passes a page or group. Records the free slices at its end, which a later run may extend.
-    /// So a corrupt count is found, and corrected, at the page where the run begins.
+    /// Moves past a page or group, and remembers the free slices at its end, which the next page
+    /// may continue. So the search finds and corrects a corrupt count at the page where the run
+    /// begins.
     #[inline]
     fn pass(&mut self, free: Free, width: usize) {
         let end = free.end().min(width);
         self.before = if free.start() >= width { self.before + width } else { end };
     }
 
-    /// The start of the first wanted slices in a free run.
+    /// The first position in a free run for the wanted slices; `None` if they do not fit.
     #[inline]
     fn fit(&self, start: usize, length: usize) -> Option<usize> {
         let Wanted { count, align, .. } = *self.wanted;
         if length < count {
             return None;
         }
-        // A division would take as long as the rest of the iteration.
+        // A mask is used, because a division would take as long as the rest of the iteration.
         let at = ((self.runs.first + start + align - 1) & !(align - 1)) - self.runs.first;
         (at + count <= start + length).then_some(at)
     }
@@ -480,7 +492,7 @@ mod tests {
 
     const PAGE: usize = 32;
 
-    /// The pages of a node, with a mask of the free slices of each, and their words.
+    /// A node: for each page a mask of its free slices, and the words of its pages and groups.
     struct Node {
         masks: Vec<u32>,
         pages: Vec<AtomicU64>,
@@ -511,7 +523,7 @@ mod tests {
             self.runs().find(&wanted)
         }
 
-        /// The expected result, from reading each slice.
+        /// The expected result, from a search that reads each slice.
         fn expected(&self, count: usize, align: usize, from: usize) -> Option<usize> {
             let is_free = |slice: usize| self.masks[slice / PAGE] >> (slice % PAGE) & 1 == 1;
             let mut run = 0;
@@ -533,7 +545,7 @@ mod tests {
         *seed
     }
 
-    /// Masks with free runs of many lengths.
+    /// Masks that contain free runs of many lengths.
     fn masks(pages: usize, seed: &mut u64) -> Vec<u32> {
         let mask = |_| match random(seed) % 5 {
             0 => 0,
@@ -578,7 +590,7 @@ mod tests {
     #[test]
     fn misled_search_corrects_the_hints() {
         let mut node = Node::new(std::vec![!0; 100], 0);
-        // Claimed without a record, like any claim of a thread.
+        // Claims slices without recording this, like a thread.
         node.masks[..90].fill(0);
         let mut steps = 0;
         while let Some(at) = node.find(20, 1, 0, 1).filter(|at| *at < 90 * PAGE) {
@@ -593,8 +605,8 @@ mod tests {
         assert_eq!([pages, groups], [read(&node.pages), read(&node.groups)]);
     }
 
-    /// Like a request, claims the lowest free slices that fit, and corrects hints that mislead
-    /// it. Returns their start.
+    /// Claims the lowest free slices that fit, and corrects misleading hints, like a request.
+    /// Returns their start.
     fn claim(node: &mut Node, count: usize, align: usize) -> Option<usize> {
         for _ in 0..1000 {
             let found = node.find(count, align, 0, usize::MAX)?;

@@ -1,14 +1,14 @@
 //! Transitions of slices. Each step is one compare-and-swap, or a store by the only owner.
 //!
-//! Building `[head, head + count)`: every slice free -> claimed by me (all are given back if one
-//! is not available); the head -> run; the others -> span or tail; the head -> span or large,
-//! last. In a page without memory, the page's word decides for all its slices: the cache that
-//! maps it overwrites claims, so a claim is valid if the page is ready and the slice's word, read
+//! Building `[head, head + count)`: every slice free -> claimed by me (if one is not free, all
+//! are given back); the head -> run; the others -> span or tail; the head -> span or large, last.
+//! In a page without memory, the page word decides about all slices. The cache that maps the page
+//! overwrites claims, so a claim is valid only if the page is ready and the slice word, read
 //! after that, still contains the claim ([`is_claimed`]). Taking apart: the head -> run; the
 //! others -> claimed; the head -> claimed; each -> free, with its generation increased by one.
 //!
-//! So at any time every slice is free, names its owner, or lies behind a head that does: a process
-//! that dies in between leaves nothing that a scan does not find.
+//! So at any time, a slice is free, or its word names its owner, or it follows a head whose word
+//! names the owner. If a process dies between two steps, a scan finds all slices that it owned.
 
 use core::ops::Range;
 
@@ -26,8 +26,8 @@ pub(crate) fn word(slices: &[AtomicU64], index: usize) -> SliceWord {
     SliceWord(slices[index].load(Acquire))
 }
 
-/// Claims free slices for `me`: all of them, or none. The error is the first slice that was not
-/// free.
+/// Claims the free slices `run` for `me`. If one is not free, claims none and returns that slice
+/// as the error.
 pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Result<(), usize> {
     for (index, word) in slices[run.clone()].iter().enumerate() {
         let old = SliceWord(word.load(Acquire));
@@ -41,7 +41,8 @@ pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Res
     Ok(())
 }
 
-/// Claims all slices of a page that `me` maps, if they are free, and makes the page `ready`.
+/// Claims all slices of a page that `me` is mapping, if they are free, and stores the page word
+/// `ready`.
 pub(crate) fn claim_mapped(
     page: &AtomicU64,
     ready: PageWord,
@@ -49,7 +50,8 @@ pub(crate) fn claim_mapped(
     run: &Range<usize>,
     me: CacheId,
 ) -> bool {
-    // A process that used them when the page was ready before, and died, may have left other words.
+    // The slices may not be free, because a process that used them when the page was ready before
+    // may have died.
     let is_free = is_free(slices, run.clone());
     if is_free {
         for word in &slices[run.clone()] {
@@ -64,8 +66,8 @@ pub(crate) fn claim_mapped(
     is_free
 }
 
-/// Gives back slices that `me` claimed and did not use, except those that the cache that maps the
-/// page has overwritten.
+/// Gives back slices that `me` claimed and did not use. Does not change a slice whose claim was
+/// overwritten by the cache that maps the page.
 pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     for index in run {
         let old = SliceWord(slices[index].load(Relaxed));
@@ -76,24 +78,24 @@ pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     }
 }
 
-/// Whether slices are all free.
+/// Whether all slices are free.
 fn is_free(slices: &[AtomicU64], run: Range<usize>) -> bool {
     slices[run].iter().all(|word| SliceWord(word.load(Acquire)).is_free())
 }
 
-/// Whether slices are all claimed by `me`. Called once their page is ready, because from then on
-/// they stay claimed.
+/// Whether all slices are claimed by `me`. Must be called when their page is ready, because from
+/// then on the slices stay claimed.
 pub(crate) fn is_claimed(slices: &[AtomicU64], mut run: Range<usize>, me: CacheId) -> bool {
     run.all(|index| word(slices, index).is_claimed_by(me))
 }
 
-/// How many pieces of slices can be resident.
+/// How many pieces of the slices `run` can be resident.
 pub(crate) fn pieces(slices: &[AtomicU64], run: Range<usize>) -> usize {
     slices[run].iter().map(|word| SliceWord(word.load(Acquire)).resident() as usize).sum()
 }
 
-/// How many pieces of slices can be resident, if all are claimed by `me`; `None` if one is not.
-/// Called once their page is ready, because from then on they stay claimed.
+/// How many pieces of the slices `run` can be resident; `None` if a slice is not claimed by `me`.
+/// Must be called when their page is ready, because from then on the slices stay claimed.
 pub(crate) fn claimed_pieces(
     slices: &[AtomicU64],
     run: Range<usize>,
@@ -110,27 +112,28 @@ pub(crate) fn claimed_pieces(
     Some(pieces.min(run.len() * PIECES as usize))
 }
 
-/// How many pieces of the slices of a large block can be resident: all of them, except for the last
-/// slice.
+/// How many pieces of a large block can be resident: all pieces of its slices except the last,
+/// and the recorded number for the last slice.
 pub(crate) fn block_pieces(slices: &[AtomicU64], run: &Range<usize>) -> usize {
     let last = word(slices, run.end - 1).resident() as usize;
     (run.len() - 1) * PIECES as usize + last
 }
 
-/// Records how many pieces of slices that `me` claimed are resident.
+/// Records that each slice of `run`, which this cache owns, has `pieces` resident pieces.
 pub(crate) fn set_resident(slices: &[AtomicU64], run: Range<usize>, pieces: u32) {
     for index in run {
         own(slices, index, |old| old.with_resident(pieces));
     }
 }
 
-/// Records the resident pieces of a slice, if its word is still `seen`. Returns whether it was.
+/// Records that a slice has `pieces` resident pieces, if the slice word is still `seen`. Returns
+/// whether it was.
 pub(crate) fn make_resident(slice: &AtomicU64, seen: SliceWord, pieces: u32) -> bool {
     exchange(slice, seen, seen.with_resident(pieces))
 }
 
-/// Begins to build a span of `class` from slices of `me`: all slices but the head name the span,
-/// and the head says that it is being built.
+/// Begins to build a span of `class` from slices that `me` owns. The head's word becomes a run;
+/// the words of the other slices become span words.
 pub(crate) fn begin_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me: CacheId) {
     let count = run.len() as u32;
     let Some((head, tails)) = slices[run].split_first() else { return };
@@ -142,14 +145,15 @@ pub(crate) fn begin_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me:
     }
 }
 
-/// Completes a span that was begun. Its slots are free, or cached by its builder.
+/// Completes a span that [`begin_span`] began. Its slots are free, or cached by the cache that
+/// builds it.
 pub(crate) fn finish_span(slices: &[AtomicU64], head: usize, class: u8) {
     step!("slice.build_span.before_head");
     own(slices, head, |old| SliceWord::span(old.generation(), class));
 }
 
-/// Turns claimed slices, or a run of `me`, into a large block of a process. Its last slice keeps
-/// its resident pieces; the others count as resident.
+/// Turns claimed slices, or a run of `me`, into a large block of a process. The last slice keeps
+/// its number of resident pieces; the other slices count as resident.
 pub(crate) fn build_large(
     slices: &[AtomicU64],
     run: Range<usize>,
@@ -175,16 +179,16 @@ pub(crate) fn build_large(
     own(slices, head, |old| SliceWord::large(old.generation(), process, tag, count));
 }
 
-/// Seizes a span or large block whose head is still `seen`: from then on the run belongs to `me`
-/// alone. The run may be longer than the block, if `me` has claimed the slices behind it. If
-/// several caches try, one succeeds.
+/// Seizes a span or large block if its head's word is still `seen`. From then on the run belongs
+/// to `me` alone. The run may be longer than the block, if `me` has claimed the slices after the
+/// block. If several caches try, one succeeds.
 pub(crate) fn seize(slices: &[AtomicU64], run: Range<usize>, seen: SliceWord, me: CacheId) -> bool {
     let class = if seen.is_span() { seen.class() } else { 0 };
     let new = SliceWord::run(seen.generation(), me, class, run.len() as u32);
     exchange(&slices[run.start], seen, new)
 }
 
-/// Frees the slices of a run of `me`. Its slot words are all zero.
+/// Frees the slices of a run of `me`. All its slot words must be zero.
 pub(crate) fn dissolve(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     step!("slice.dissolve.after_run");
     let run = &slices[run];
@@ -201,7 +205,8 @@ pub(crate) fn dissolve(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     }
 }
 
-/// Cuts a run of `me` to its first `keep` slices and frees the others. The head stays a run.
+/// Shortens a run of `me` to its first `keep` slices and frees the other slices. The head's word
+/// stays a run.
 pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: CacheId) {
     for tail in run.start + keep..run.end {
         own(slices, tail, |old| old.to_claimed(me));
@@ -215,14 +220,14 @@ pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: Cach
     }
 }
 
-/// Frees a slice that a dead cache claimed and whose word is `seen`. The cache that maps its page
-/// may overwrite the word at the same time.
+/// Frees a slice that a dead cache claimed, if the slice word is still `seen`. The cache that
+/// maps the page may overwrite the word at the same time.
 pub(crate) fn reap_claim(slice: &AtomicU64, seen: SliceWord) {
     exchange(slice, seen, seen.to_next_free());
     step!("reap.slice.after_free");
 }
 
-/// Replaces the word of a slice that this cache owns.
+/// Replaces the slice word of a slice that this cache owns.
 fn own(slices: &[AtomicU64], index: usize, make: impl FnOnce(SliceWord) -> SliceWord) {
     set(&slices[index], make);
 }

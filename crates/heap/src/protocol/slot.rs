@@ -1,5 +1,5 @@
-//! Transitions of the slots of a span: free -> cached by compare-and-swap; cached -> live, live ->
-//! cached and cached -> free by stores of the only owner.
+//! Transitions of slots in a span: free -> cached by compare-and-swap; cached -> live, live ->
+//! cached and cached -> free by a store of the only owner.
 
 use super::class::Class;
 use super::step::step;
@@ -10,21 +10,22 @@ use crate::sync::{
     overwrite,
 };
 
-/// Bytes of the smallest page of a kernel. With larger pages, some writes are superfluous.
+/// Bytes per page, in the smallest page size of a kernel. With larger pages, some writes are
+/// superfluous.
 const WORDS_PAGE: usize = 4096;
 
-/// The slot words of one span, within the array of its class's shift.
+/// The slot words for one span, in the array for its class's shift.
 #[derive(Clone, Copy)]
 pub(crate) struct Slots<'a> {
     words: &'a [AtomicU16],
-    /// Words from one slot's word to the next.
+    /// The distance between the words of consecutive slots, in words.
     stride: usize,
     count: usize,
 }
 
 impl<'a> Slots<'a> {
-    /// The slots of the span of `class` whose first byte is at `offset`, in the array `words`.
-    /// There are none if the array ends before the span does, which happens only in a corrupt heap.
+    /// The slots of the span of `class` at `offset`, in the array `words`. There are no slots if
+    /// the array ends before the span, which happens only in a corrupt heap.
     pub(crate) fn new(words: &'a [AtomicU16], offset: usize, class: &Class) -> Self {
         let stride = (class.size >> class.shift) as usize;
         let (first, count) = (offset >> class.shift, class.span_slots as usize);
@@ -38,13 +39,15 @@ impl<'a> Slots<'a> {
         self.count
     }
 
-    /// If a page of words begins among these slots' words, writes to the first such page. A page
-    /// that is read before it is written costs two faults, and a claim reads first.
+    /// If a page of slot words begins among these words, writes to the first such page. Otherwise
+    /// a claim would read the page before it writes to it, which causes two page faults instead
+    /// of one.
     #[inline]
     pub(crate) fn touch(&self) {
         let before = self.words.as_ptr().addr().wrapping_neg() % WORDS_PAGE / size_of::<SlotWord>();
         if let Some(word) = self.words.get(before) {
-            // The compiler may turn other stores without effect into a load.
+            // A compare-and-swap is used, because the compiler may turn another store without
+            // effect into a load.
             let free = SlotWord::FREE.0;
             let _ = word.compare_exchange(free, free, Relaxed, Relaxed);
         }
@@ -55,8 +58,8 @@ impl<'a> Slots<'a> {
         SlotWord(self.word(slot).load(Acquire))
     }
 
-    /// Claims free slots for `me`, from `from` on, and passes each to `take` until it returns
-    /// false. Returns where the next search should begin.
+    /// Claims free slots for `me`, from slot `from` on, and passes each to `take` until `take`
+    /// returns false. Returns where the next search should begin.
     pub(crate) fn claim(
         &self,
         from: usize,
@@ -74,8 +77,9 @@ impl<'a> Slots<'a> {
         self.count
     }
 
-    /// Makes `me` the holder of the first `count` slots of a span that it is building. No other
-    /// cache holds a slot there, except one that saw an older span and will give back its claims.
+    /// Makes `me` the holder of the first `count` slots in a span that `me` is building. No other
+    /// cache holds a slot there, except perhaps a cache that read the word of an older span and
+    /// will give back its claims.
     pub(crate) fn hold(&self, count: usize, me: CacheId) {
         for slot in 0..count.min(self.count) {
             overwrite!(self.word(slot), SlotWord::cached(me).0, Relaxed);
@@ -93,20 +97,19 @@ impl<'a> Slots<'a> {
                 .is_ok()
     }
 
-    /// Frees a slot that `me` has cached. Returns whether `me` had it. It uses a
-    /// compare-and-swap, because the span may have been taken apart and built again since the
-    /// claim.
+    /// Frees a slot if it is cached by `me`. Returns whether it was. Needs a compare-and-swap,
+    /// because the span may have been taken apart and built again since the claim.
     pub(crate) fn release(&self, slot: usize, me: CacheId) -> bool {
         let (old, new) = (SlotWord::cached(me).0, SlotWord::FREE.0);
         self.word(slot).compare_exchange(old, new, Release, Relaxed).is_ok()
     }
 
-    /// Replaces a slot's word if it is still `old`. Returns whether it was.
+    /// Replaces a slot word if it is still `old`. Returns whether it was.
     pub(crate) fn exchange(&self, slot: usize, old: SlotWord, new: SlotWord) -> bool {
         self.word(slot).compare_exchange(old.0, new.0, AcqRel, Relaxed).is_ok()
     }
 
-    /// Claims every slot, or none if one of them is not free.
+    /// Claims all slots, or none if a slot is not free.
     pub(crate) fn claim_all(&self, me: CacheId) -> bool {
         if !self.are_free() {
             return false;
@@ -122,12 +125,12 @@ impl<'a> Slots<'a> {
         true
     }
 
-    /// Whether every slot is free. Reads up to the first that is not.
+    /// Whether all slots are free. Reads the slot words up to the first slot that is not free.
     pub(crate) fn are_free(&self) -> bool {
         (0..self.count).all(|slot| self.word(slot).load(Relaxed) == SlotWord::FREE.0)
     }
 
-    /// Frees every slot that `me` has cached.
+    /// Frees all slots that are cached by `me`.
     pub(crate) fn release_all(&self, me: CacheId) {
         for slot in 0..self.count {
             self.release(slot, me);
@@ -154,7 +157,7 @@ mod tests {
 
     #[test]
     fn only_the_owner_releases_a_claimed_slot() {
-        // 320 bytes: slots at every fifth word of the array of 64 bytes.
+        // 320 bytes: each fifth word in the array for 64 bytes belongs to a slot.
         let class = &TABLE[4];
         let words: Vec<AtomicU16> = (0..2048).map(|_| AtomicU16::new(0)).collect();
         let slots = Slots::new(&words, 64 << 10, class);

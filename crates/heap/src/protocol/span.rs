@@ -1,10 +1,11 @@
-//! How a span is taken apart while other caches may claim its slots.
+//! Takes a span apart while other caches may claim its slots.
 //!
 //! The cache that takes the span apart claims every slot first. So no slot is live or belongs to
-//! another cache, and none can be claimed until the span's word says that the run is being taken
-//! apart. A cache that claims slots reads the span's word before and after. If a slot was
-//! released in between, the claiming cache finds a different word and gives its claim back by
-//! compare-and-swap. The word's generation also distinguishes a span that was built again.
+//! another cache, and no cache can claim a slot before the span's word says that the run is being
+//! taken apart. Another cache that claims slots reads the span's word before and after. If it has
+//! claimed a slot that was released meanwhile, it finds a different word and gives the slot back
+//! with a compare-and-swap. If the span was built again meanwhile, the word differs in its
+//! generation.
 
 use core::ops::Range;
 

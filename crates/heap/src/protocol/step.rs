@@ -1,7 +1,7 @@
 //! Labelled steps: points between shared stores at which a test kills the process.
 
-/// Marks a point between two shared stores of a transition. Expands to nothing, except under the
-/// feature `steps`, where it calls the hook of a test.
+/// Marks a point between two shared stores of a transition. With the feature `steps`, it calls
+/// the hook of a test; otherwise it expands to nothing.
 macro_rules! step {
     ($label:literal) => {
         #[cfg(feature = "steps")]
@@ -20,7 +20,7 @@ mod hook {
 
     static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-    /// Calls `hook` with the label of every step from now on, in every thread.
+    /// Sets the hook: from now on, every step in every thread calls `hook` with its label.
     pub fn set_hook(hook: fn(&'static str)) {
         HOOK.store(hook as *mut (), Relaxed);
     }
@@ -31,7 +31,7 @@ mod hook {
         if hook.is_null() {
             return;
         }
-        // SAFETY: only `set_hook` stores there, and it stores such a function.
+        // SAFETY: only `set_hook` stores there, and it stores a function of this type.
         let hook: fn(&'static str) = unsafe { core::mem::transmute(hook) };
         hook(label);
     }

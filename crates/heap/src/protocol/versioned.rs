@@ -1,7 +1,8 @@
-//! A few words that are read as one value by a reader that must not wait: a signal handler.
+//! A few words that a reader gets as one value. The reader never waits, so it can be a signal
+//! handler.
 //!
-//! Each group has a version, which is odd while the words are written. A reader that finds an odd
-//! version, or a different version after reading the words, discards what it read.
+//! Each group has a version, which is odd while the words are written. If a reader finds an odd
+//! version, or a different version after it has read the words, it discards the words.
 
 use crate::sync::{
     AtomicU32, AtomicU64,
@@ -21,7 +22,7 @@ impl<const WORDS: usize> Versioned<WORDS> {
     pub(crate) fn write(&self, words: [u64; WORDS]) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);
-        // A reader that sees one of the new words also sees that version or a later one.
+        // A reader that reads one of the new words also reads the odd version or a later version.
         fence(Release);
         for (target, word) in self.words.iter().zip(words) {
             target.store(word, Relaxed);
@@ -30,12 +31,12 @@ impl<const WORDS: usize> Versioned<WORDS> {
         self.version.store(version.wrapping_add(2), Release);
     }
 
-    /// All words, as they were at one time; `None` while they are being written.
+    /// All words as one value; `None` while a thread is writing them.
     pub(crate) fn read(&self) -> Option<[u64; WORDS]> {
         // SYNC: words published.
         let version = self.version.load(Acquire);
         let words = self.words.each_ref().map(|word| word.load(Relaxed));
-        // The words are read before the version is read again.
+        // Ensures that the words are read before the version is read again.
         fence(Acquire);
         let is_whole = version.is_multiple_of(2) && self.version.load(Relaxed) == version;
         is_whole.then_some(words)

@@ -1,17 +1,18 @@
 //! Reaping: gives back the resources of dead processes.
 //!
 //! A scan over the state words gives back the content of a dead process's caches, frees its blocks
-//! or transfers them to its heir, and computes every hint again. Each step is one compare-and-swap,
-//! or a store to a word that the reaper owns by then. If the reaper dies, the next one repeats the
-//! scan: reaping is idempotent and safe to die in.
+//! or transfers them to its heir, and computes every hint again. Each step is one
+//! compare-and-swap, or a store to a word that the reaper owns at that time. If the reaper dies,
+//! the next reaper repeats the scan, which is safe because reaping is idempotent.
 //!
-//! 1. Each dead process's record goes from active to "reaping, by me"; of several reapers, one gets
-//!    it. The records of a dead reaper are taken over first.
-//! 2. The records of its caches go to "reaping" too. From now on every word that names one of
-//!    these caches belongs to the reaper.
+//! 1. Each dead process's record changes from "active" to "reaping, by me". If several reapers
+//!    try, one of them gets the record. The reaper also takes over records that a dead reaper was
+//!    reaping.
+//! 2. The records of the dead processes' caches also change to "reaping". From now on, every word
+//!    that names one of these caches belongs to the reaper.
 //! 3. `scan`: pages, slices, slots, hints; and the tag names that the dead processes were
 //!    writing.
-//! 4. The records become free.
+//! 4. The reaper frees the records.
 
 use crate::cache::{self, Keeper};
 use crate::heap::Heap;
@@ -28,23 +29,23 @@ use crate::sys::process::Life;
 
 mod scan;
 
-/// What reaping gave back.
+/// The resources that reaping gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Reaped {
     /// Processes that were found dead.
     pub processes: u32,
-    /// Caches of these processes.
+    /// Caches of the dead processes.
     pub caches: u32,
-    /// Blocks that they held in caches or were allocating.
+    /// Blocks that the dead processes held in caches or were allocating.
     pub cached: u64,
-    /// Live blocks that were freed.
+    /// Live blocks of the dead processes that were freed.
     pub blocks: u64,
     /// Bytes of the live blocks that were freed.
     pub bytes: u64,
     /// Live blocks that an heir inherited.
     pub inherited: u64,
-    /// Words with a value that no heap writes. They were not changed.
+    /// State words with a value that no heap writes. They were not changed.
     pub damaged: u64,
 }
 
@@ -85,15 +86,15 @@ impl Processes {
 }
 
 impl Heap {
-    /// Gives back the resources of dead processes: blocks in their caches, slices of spans that
-    /// they were building, and their live blocks, unless they [named an heir](Heap::set_heir). No
-    /// other thread is stopped. O(processes) system calls, and O(heap) reads of metadata if a
-    /// process died.
+    /// Gives back the resources of dead processes: the blocks in their caches, the slices of
+    /// spans that they were building, and the live blocks of processes that [named no
+    /// heir](Heap::set_heir). Does not stop other threads. O(processes) system calls, and O(heap)
+    /// reads of metadata if a process died.
     ///
-    /// If another such call on the heap runs in the same process, even from another attachment,
-    /// this call returns at once and does nothing. Any process may call it; [`Heap::maintain`]
+    /// If another thread of this process is reaping the heap, even through another attachment,
+    /// this call does nothing and returns at once. Any process may call it; [`Heap::maintain`]
     /// calls it, and so does a request that would fail otherwise. A process in another PID
-    /// namespace counts as alive, because its death can be seen only from there.
+    /// namespace counts as alive, because only a process in that namespace can detect its death.
     ///
     /// ```
     /// let heap = haul_heap::Heap::builder().limit(64 << 20).shared_fd()?;
@@ -104,13 +105,13 @@ impl Heap {
         if !self.memory.region.is_shared() || self.ensure_joined().is_err() {
             return Reaped::default();
         }
-        // If the dead process had no cache, this thread's cache is used, so that none is claimed
-        // for it.
+        // Claims a cache for this thread. If the dead processes had no cache, reaping uses this
+        // cache and need not claim another.
         let _ = self.keeper_of_living(1);
         self.reap_as(self.process())
     }
 
-    /// Reaps as the process in slot `me`, which is this process.
+    /// Reaps dead processes; this process is in slot `me`.
     pub(crate) fn reap_as(&self, me: u8) -> Reaped {
         let mut reaped = Reaped::default();
         if let Some(_guard) = Guard::take(member::reaping_mark(&self.memory.tables, me)) {
@@ -122,8 +123,9 @@ impl Heap {
         reaped
     }
 
-    /// Names the process that inherits this process's live blocks when it dies; with `None` they
-    /// are freed. The heir must have joined the heap and be alive when the death is detected.
+    /// Names the heir, the process that inherits this process's live blocks when this process
+    /// dies. With `None`, a reaper frees the blocks. The heir must have joined the heap and be
+    /// alive when the death is detected.
     ///
     /// ```
     /// let heap = haul_heap::Heap::builder().limit(64 << 20).shared_fd()?;
@@ -156,7 +158,8 @@ impl Heap {
 
     fn reap_processes(&self, me: u8, dead: Processes, reaped: &mut Reaped) {
         let mut caches = Caches::EMPTY;
-        // A visitor has caches while it reaps, so caches under that slot belong to a dead visitor.
+        // A visitor can have caches while it reaps. If this process is the visitor, caches with
+        // the visitor's slot belong to a dead visitor.
         let visitor = if me == VISITOR { 1 << VISITOR } else { 0 };
         let owners = Processes(dead.0 | visitor);
         for (id, record) in self.memory.known_caches() {
@@ -169,8 +172,8 @@ impl Heap {
         reaped.processes = dead.0.count_ones();
         let own = self.reaping_keeper(&caches).or_else(|| self.claim_keeper(me, &mut caches));
         let Some(keeper) = own else {
-            // No cache is available: live processes hold all. The records stay, and the next
-            // reaper finds them.
+            // No cache is available: live processes hold all. The records stay as they are, and
+            // the next reaper finds them.
             return;
         };
         self.scan(keeper, dead, &caches, reaped);
@@ -184,7 +187,8 @@ impl Heap {
         }
     }
 
-    /// Takes every dead process's record, and those that a dead reaper had taken.
+    /// Takes the record of every dead process, including the records that a dead reaper had
+    /// taken.
     fn take_processes(&self, me: u8) -> Processes {
         let (mut dead, namespace) = (Processes(0), member::namespace(&self.memory.tables, me));
         loop {
@@ -195,8 +199,8 @@ impl Heap {
                     step!("reap.processes.between");
                 }
             }
-            // A process that was just found dead may have been reaping a process in an earlier
-            // slot.
+            // Repeat: a process that was just found dead may have been reaping a process in an
+            // earlier slot.
             if dead.0 == before {
                 return dead;
             }
@@ -211,8 +215,8 @@ impl Heap {
             Process::Joining { pid, .. } | Process::Active { pid, .. } => {
                 (pid, slot != me && member::life(record, word, namespace) == Life::Dead)
             }
-            // Only this thread of the process reaps, so if `by` is `me`, an earlier scan took the
-            // record, but found no cache.
+            // Only this thread of the process reaps. So if `by` is `me`, an earlier call took the
+            // record, but found no cache for the scan.
             Process::Reaping { pid, by } => {
                 (pid, by == me || dead.has(by) || self.is_gone(by, namespace))
             }
@@ -220,13 +224,13 @@ impl Heap {
         is_due && record::seize(&record.state, word, pid, me)
     }
 
-    /// Whether no live process holds `slot`, as far as a process in `namespace` can see.
+    /// Whether no live process holds `slot`, as far as a process in `namespace` can detect.
     fn is_gone(&self, slot: u8, namespace: u8) -> bool {
         let record = &self.memory.tables.processes()[usize::from(slot)];
         let word = ProcessWord(record.state.load(Acquire));
         match word.decode() {
             Process::Free => true,
-            // Its own reaper takes over its work.
+            // The process that reaps this slot's process takes over its work.
             Process::Reaping { .. } => false,
             _ => member::life(record, word, namespace) == Life::Dead,
         }
@@ -241,9 +245,9 @@ impl Heap {
         }
     }
 
-    /// Claims a cache for reaping if neither the dead process nor this thread has one. It is
-    /// freed with the dead process's caches. A process that was killed right after it joined had
-    /// no cache and owned only inherited blocks.
+    /// Claims a cache for reaping, because neither the dead processes nor this thread have one.
+    /// The cache is freed together with the dead processes' caches. A process that was killed
+    /// right after it joined had no cache; it could own only inherited blocks.
     fn claim_keeper(&self, me: u8, caches: &mut Caches) -> Option<Keeper<'_>> {
         let id = cache::claim_common(&self.memory, me)
             .or_else(|_| cache::claim_spare(&self.memory, me))
@@ -254,8 +258,8 @@ impl Heap {
         Some(Keeper { memory: &self.memory, record, id, node: 0, is_frugal: false })
     }
 
-    /// A cache for reaping: one of the dead process's, which the reaper owns now; else this
-    /// thread's, if it has one.
+    /// A cache for reaping: a cache of the dead processes, which the reaper owns now; else this
+    /// thread's cache, if it has one.
     fn reaping_keeper(&self, caches: &Caches) -> Option<Keeper<'_>> {
         let own = || {
             let entry = self.directory.entry(1, local::number());

@@ -20,13 +20,13 @@ struct Scan<'a> {
     keeper: Keeper<'a>,
     processes: Processes,
     caches: &'a Caches,
-    /// By process slot: the heir of its blocks; the slot itself if there is none.
+    /// For each process slot, the slot of the heir; the process slot itself if there is no heir.
     heirs: [u8; PROCESSES_MAX as usize],
     reaped: &'a mut Reaped,
 }
 
 impl Heap {
-    /// Scans the heap, under the cache of `keeper`.
+    /// Scans the heap and uses the cache of `keeper` for it.
     pub(super) fn scan(
         &self,
         keeper: Keeper<'_>,
@@ -58,7 +58,7 @@ impl Scan<'_> {
         let used = if is_external { pages.len() } else { frontier.min(pages.len()) };
         for page in pages.start..pages.start + used {
             let word = PageWord(memory.tables.pages()[page].load(Acquire));
-            // The page was never provided, so no slice of it is claimed.
+            // The page was never provided, so none of its slices is claimed.
             if is_external && word == PageWord::ABSENT {
                 continue;
             }
@@ -70,13 +70,14 @@ impl Scan<'_> {
     fn page(&mut self, page: usize, word: PageWord) {
         let memory = self.keeper.memory;
         let run = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
-        // The page's bits may lead searches to it, but the searches find nothing until it is
-        // provided again.
+        // The page's bits may lead searches to the page, but the searches find nothing before the
+        // page is provided again.
         if word == PageWord::GIVEN_BACK && !run.clone().any(|index| self.is_claimed(index)) {
             return;
         }
-        // The page's memory is missing or has any content, so it is requested again. External
-        // memory is given back only after its page is marked absent.
+        // The page may have no memory, so its memory must be requested again, and "absent" is the
+        // next state. An external page is still ready, because its memory is given back only
+        // after the page was marked absent.
         let next = match self.is_external() {
             true => PageWord::ready(Backing::External as u8),
             false => PageWord::ABSENT,
@@ -86,7 +87,8 @@ impl Scan<'_> {
         while index < run.end {
             index += self.slice(index).max(1);
         }
-        // A process that died between freeing slices and recording them left them in no bitmap.
+        // A process that died after it freed slices and before it recorded them left the slices
+        // in no bitmap.
         memory.note_page(page);
     }
 
@@ -126,7 +128,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Frees a run that a dead cache was building or taking apart.
+    /// Frees a run. A dead cache was building it or taking it apart.
     fn run(&mut self, head: usize, class: u8, length: usize) -> usize {
         let tables = &self.keeper.memory.tables;
         let end = head.saturating_add(length);
@@ -134,8 +136,8 @@ impl Scan<'_> {
             self.reaped.damaged += 1;
             return 1;
         }
-        // The run names the dead cache until its slots are freed: if this process dies here, the
-        // next reaper finds it.
+        // The run's word names the dead cache until its slots are freed. So if this process dies
+        // here, the next reaper finds the run.
         let about = TABLE.get(usize::from(class)).filter(|c| c.span_slices as usize == length);
         if let Some(about) = about {
             let slots = self.keeper.slots(head, about);
@@ -148,8 +150,8 @@ impl Scan<'_> {
         length
     }
 
-    /// Whether the slices behind the head of a dead cache's run can belong to the run: a
-    /// corrupted head may name slices of other owners.
+    /// Whether the slices after the head of a dead cache's run can belong to the run. A corrupted
+    /// head may include slices of other owners.
     fn is_of_dead(&self, mut tails: core::ops::Range<usize>, class: u8) -> bool {
         let slices = self.keeper.memory.tables.slices();
         tails.all(|index| match slice::word(slices, index).decode() {
@@ -184,7 +186,7 @@ impl Scan<'_> {
         length
     }
 
-    /// Processes one slot. Returns whether it was freed.
+    /// Processes one slot. Returns whether it freed the slot.
     fn slot(&mut self, slots: &Slots<'_>, slot: usize, about: &Class) -> bool {
         let word = slots.get(slot);
         match word.decode() {
@@ -195,7 +197,7 @@ impl Scan<'_> {
                     true => SlotWord::FREE,
                     false => SlotWord::live(heir, tag),
                 };
-                // A live process may free the slot at the same time; then nothing is left to do.
+                // If a live process frees the slot at the same time, nothing is left to do.
                 if !slots.exchange(slot, word, next) {
                     return false;
                 }
@@ -236,7 +238,8 @@ impl Scan<'_> {
             }
             return length;
         }
-        // A live process may free the block at the same time; one of the two seizes it.
+        // A live process may free the block at the same time. Then only one of the two processes
+        // seizes it.
         if slice::seize(slices, head..end, word, self.keeper.id) {
             step!("reap.large.after_seize");
             slice::dissolve(slices, head..end, self.keeper.id);
@@ -245,8 +248,8 @@ impl Scan<'_> {
         length
     }
 
-    /// Gives back slots that a dead cache claimed from a span that was then taken apart: they are
-    /// in no span, and only the cache's current head leads to them.
+    /// Gives back slots that a dead cache claimed from a span that was then taken apart: no span
+    /// contains these slots, and only the cache's current span names their location.
     fn currents(&mut self) {
         let tables = &self.keeper.memory.tables;
         let slices = tables.slices().len();

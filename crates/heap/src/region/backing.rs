@@ -1,4 +1,5 @@
-//! The kind of a heap's pages: which kind was requested, which is used, and why no better one is.
+//! The kind of a heap's pages: which kind was requested, which kind is used, and why no better
+//! kind is used.
 
 use core::fmt;
 
@@ -9,17 +10,17 @@ use crate::sys::machine::{self, Transparent};
 /// The page sizes of the pool, the more common one first.
 const SIZES: [HugeSize; 2] = [HugeSize::Mib2, HugeSize::Gib1];
 
-/// The pages that a heap should use. A heap falls back towards plain pages and reports it: see
-/// [`PagesReport`].
+/// The pages that a heap should use. If they are not available, the heap uses a worse kind, down
+/// to plain pages, and reports this: see [`PagesReport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Pages {
-    /// The best available: in a shared heap pages of a pool (2 MiB before 1 GiB), else transparent
-    /// huge pages, else plain pages.
+    /// The best available kind: pages of a pool, if the heap is shared (2 MiB before 1 GiB); else
+    /// transparent huge pages; else plain pages.
     #[default]
     Auto,
-    /// Pages of 1 GiB from the pool, in a shared heap.
+    /// Pages of 1 GiB from the pool, if the heap is shared.
     Huge1G,
-    /// Pages of 2 MiB from the pool, in a shared heap.
+    /// Pages of 2 MiB from the pool, if the heap is shared.
     Huge2M,
     /// Transparent huge pages: plain pages that the kernel merges.
     Transparent,
@@ -27,7 +28,7 @@ pub enum Pages {
     Plain,
 }
 
-/// The memory of a page of 2 MiB.
+/// The kind of memory behind a page of 2 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Backing {
@@ -44,7 +45,7 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// The backing of a page from a pool.
+    /// The backing for a page from a pool with this page size.
     pub(crate) const fn of_pool(size: HugeSize) -> Self {
         match size {
             HugeSize::Mib2 => Self::Huge2M,
@@ -52,7 +53,7 @@ impl Backing {
         }
     }
 
-    /// The backing with this number; [`Backing::Plain`] for an unknown number.
+    /// The backing that has this number; [`Backing::Plain`] for an unknown number.
     pub const fn from_number(number: u8) -> Self {
         match number {
             1 => Self::Transparent,
@@ -79,24 +80,26 @@ impl Backing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The best kind is used, or no better one was requested.
+    /// The best kind is used, or no better kind was requested.
     None,
     /// The kernel has no pool of this size, or the pool is empty.
     NoPool,
     /// The pool has pages, but none is free.
     PoolExhausted,
-    /// A private heap uses no pages of the pool: a child of fork has a copy of such a heap, and a
-    /// page of the pool is copied at the first write after the fork, in either process. If the pool
-    /// is then empty, that write raises SIGBUS.
+    /// A private heap uses no pages of the pool. A child of fork gets a copy of the heap, and the
+    /// kernel copies a page at the first write after the fork, in the parent or in the child. If
+    /// it is a page of the pool and the pool is then empty, that write raises SIGBUS.
     NotShared,
     /// The kernel's setting disables transparent huge pages.
     TransparentNever,
-    /// The kernel's setting disables them for shared memory. Pages that are grown ahead are merged
-    /// nevertheless if the kernel supports the request.
+    /// The kernel's setting disables transparent huge pages for shared memory. Nevertheless,
+    /// pages that [`Heap::maintain`](crate::Heap::maintain) makes ready ahead become huge pages
+    /// if the kernel supports the request.
     TransparentNeverShared,
-    /// A heap that is shared by name needs a file system for pages of a pool, and none is mounted.
+    /// No file system for huge pages is mounted. A heap that is shared by name needs one to use
+    /// pages of a pool.
     NoMount,
-    /// The creator of the shared heap chose no better pages.
+    /// The process that created the shared heap chose no better pages.
     AsCreated,
 }
 
@@ -134,12 +137,12 @@ impl Reason {
     }
 }
 
-/// The pages that a heap uses, and why it uses no better ones.
+/// The pages that a heap uses, and why it uses no better pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagesReport {
     /// The requested pages.
     pub asked: Pages,
-    /// The memory of new pages.
+    /// The kind of memory that the next pages get.
     pub backing: Backing,
     /// Pages of 2 MiB that may come from the pool: the first pages of each node.
     pub from_pool: u32,
@@ -159,11 +162,11 @@ impl fmt::Display for PagesReport {
     }
 }
 
-/// The kinds of pages that a heap will use.
+/// The kinds of pages that a new heap will use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// The page size of the pool and the number of pages of 2 MiB that come from it; they come
-    /// first.
+    /// The page size of the pool, and how many pages of 2 MiB per node come from the pool. These
+    /// are the first pages of a node.
     pub(super) pool: Option<(HugeSize, u32)>,
     /// Whether transparent huge pages are requested outside the pool.
     pub(super) transparent: bool,
@@ -186,15 +189,16 @@ impl Choice {
         Self { pool: None, transparent: asked != Pages::Plain, is_given, reason }
     }
 
-    /// The choice for a new shared heap of this shape on this machine.
+    /// The choice for a new shared heap with this shape on this machine.
     pub(super) fn shared(asked: Pages, geometry: &Geometry) -> Self {
-        // Pages that the kernel may add on demand do not count: the heap would lack a page that the
-        // kernel then refuses.
+        // Pages that the kernel may add on demand do not count, because the kernel may refuse
+        // such a page later, and the heap would then lack it.
         let (pool, reason) = from_pool(asked, geometry);
         Self::shared_with(asked, pool, reason)
     }
 
-    /// The choice for a shared heap with this part of a pool, and the reason if it has none.
+    /// The choice for a shared heap that gets `pool`. If it gets no pool, `why_no_pool` is the
+    /// reason.
     pub(super) fn shared_with(
         asked: Pages,
         pool: Option<(HugeSize, u32)>,
@@ -209,12 +213,12 @@ impl Choice {
         Self { pool, transparent: asked != Pages::Plain, is_given, reason }
     }
 
-    /// The memory of pages outside the pool.
+    /// The backing of pages outside the pool.
     pub(super) const fn outside_pool(&self) -> Backing {
         if self.transparent && self.is_given { Backing::Transparent } else { Backing::Plain }
     }
 
-    /// The memory of the first new pages.
+    /// The backing of the first pages.
     pub(super) const fn best(&self) -> Backing {
         match self.pool {
             Some((size, _)) => Backing::of_pool(size),
@@ -223,8 +227,8 @@ impl Choice {
     }
 }
 
-/// The pool of a heap, and how many pages of 2 MiB each node can take from it; else why the heap
-/// has no pool.
+/// The pool for a heap, and how many pages of 2 MiB each node can take from it. If there is no
+/// pool, also the reason.
 fn from_pool(asked: Pages, geometry: &Geometry) -> (Option<(HugeSize, u32)>, Reason) {
     let sizes: &[HugeSize] = match asked {
         Pages::Auto => &SIZES,
@@ -244,7 +248,7 @@ fn from_pool(asked: Pages, geometry: &Geometry) -> (Option<(HugeSize, u32)>, Rea
     (pool, reason)
 }
 
-/// Whether the kernel's pool of this size has pages, used or not.
+/// Whether the kernel's pool of this size has pages, free or in use.
 fn has_pages(size: &HugeSize) -> bool {
     machine::pool(*size).is_some_and(|pool| pool.pages > 0)
 }
@@ -254,7 +258,7 @@ fn has_pages(size: &HugeSize) -> bool {
 fn in_pool(size: HugeSize, geometry: &Geometry, available: u64) -> Option<u32> {
     let each = (size.bytes() / HugeSize::Mib2.bytes()) as u64;
     let share = available / u64::from(geometry.nodes);
-    // Only whole pages of the pool, and no more than fit into the heap.
+    // The node gets only whole pages of the pool, and not more than it has room for.
     let count = share.min(u64::from(geometry.node_pages) / each) * each;
     u32::try_from(count).ok().filter(|count| *count > 0)
 }

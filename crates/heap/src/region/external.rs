@@ -1,5 +1,5 @@
-//! External memory: a heap whose data lies in the address range of another allocator, such as
-//! DPDK's, and whose metadata lies in an area that the caller shares between its processes.
+//! External memory: a heap in the address range of another allocator, such as DPDK's. Its
+//! metadata is in an area that the caller shares between its processes.
 
 use core::ptr::NonNull;
 
@@ -7,30 +7,30 @@ use crate::error::Error;
 use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE, SLICE};
 
 /// A provider of memory for a heap. An extent ends at a multiple of [`EXTENT_BYTES`]. It begins
-/// at such a multiple, or later in a page at a multiple of [`EXTENT_STEP`]; then the provider
-/// keeps the part of that page before the extent.
+/// at a multiple of [`EXTENT_STEP`]. If this is not a multiple of [`EXTENT_BYTES`], the provider
+/// keeps the part of the page before the extent.
 ///
-/// If a process dies between [`Extents::take`] and the heap's record of the extent, the provider
-/// loses the extent. Nothing else depends on it.
+/// If a process dies after [`Extents::take`] returns and before the heap records the extent, the
+/// extent is lost for the provider and the heap. There is no other effect.
 ///
 /// # Safety
 ///
-/// The heap reads, writes and hands out the returned memory. So
+/// The heap reads, writes and hands out the returned memory. So:
 ///
-/// - an extent lies in the range of the [`External`] that names the implementation, has as many
-///   bytes as [`Extents::take`] says, and overlaps no other extent that the heap holds;
-/// - when [`Extents::take`] returns, an extent is readable and writable at the same address in
-///   every process of the heap; it stays so until the heap gives it back or no longer exists, and
-///   only the heap and the owners of its blocks use it;
-/// - no method calls the heap that the implementation serves, and none unwinds.
+/// - an extent is in the range of the [`External`] that contains this provider, has the number of
+///   bytes that [`Extents::take`] returns, and overlaps no other extent that the heap holds;
+/// - when [`Extents::take`] returns, the extent is readable and writable at the same address in
+///   every process of the heap. This does not change until the heap gives the extent back or no
+///   longer exists. Until then, only the heap and the owners of its blocks use the extent;
+/// - no method calls the heap that the provider serves, and no method unwinds.
 pub unsafe trait Extents: Sync {
-    /// Returns an extent of at least `bytes` within the heap's range, with its size in bytes, or
-    /// `None` if there is none. The part of the first page that the provider keeps counts towards
-    /// `bytes`, but not towards the returned size.
+    /// Returns an extent of at least `bytes` within the heap's range, and its size in bytes;
+    /// `None` if there is no such extent. If the provider keeps a part of the first page, this
+    /// part counts towards `bytes`, but not towards the returned size.
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)>;
 
     /// Takes back whole pages that begin and end at a multiple of [`EXTENT_BYTES`], including the
-    /// parts that the provider kept. If it returns false, the heap keeps them.
+    /// parts that the provider kept. If this returns false, the heap keeps the pages.
     fn give_back(&self, start: NonNull<u8>, bytes: usize) -> bool;
 
     /// The bus address of a byte in the heap's range; `None` if it is not known.
@@ -45,21 +45,21 @@ pub const EXTENT_BYTES: usize = PAGE;
 /// Extents begin at multiples of this many bytes: 64 KiB.
 pub const EXTENT_STEP: usize = SLICE;
 
-/// Memory of the caller for a heap.
+/// The caller's memory for a heap.
 #[derive(Clone, Copy)]
 pub struct External {
-    /// The start of the range of the extents; the same address in every process.
+    /// The start of the range that contains all extents. It is the same address in every process.
     pub base: NonNull<u8>,
-    /// The length of the range in bytes: at most 256 GiB, less the distance from the next lower
+    /// The length of the range in bytes: at most 256 GiB minus the distance from the next lower
     /// multiple of 1 GiB to `base`.
     pub bytes: usize,
     /// The provider of extents.
     pub extents: &'static dyn Extents,
-    /// The area of the metadata, which every process sees. It was all zeros when the first
-    /// process built the heap, is aligned to 4 KiB, and has at least [`External::metadata_bytes`]
-    /// bytes. Its second 64 KiB are not used and are inaccessible while the heap lives, so that a
-    /// lock of all memory (mlockall) does not populate the part behind them. `None` keeps the
-    /// metadata private, for a heap of one process.
+    /// The area for the metadata, which all processes share. It must contain only zeros when the
+    /// first process builds the heap, be aligned to 4 KiB, and have at least
+    /// [`External::metadata_bytes`] bytes. The heap makes its second 64 KiB, which it does not
+    /// use, inaccessible while it lives. Otherwise a lock of all memory (mlockall) would populate
+    /// the part after them. `None` is for a heap of one process, with private metadata.
     pub metadata: Option<(NonNull<u8>, usize)>,
 }
 
@@ -78,27 +78,28 @@ impl core::fmt::Debug for External {
 unsafe impl Send for External {}
 
 impl External {
-    /// Bytes that the metadata of a heap over `[base, base + bytes)` with `caches` threads needs.
+    /// How many bytes of metadata a heap in `[base, base + bytes)` needs, if `caches` threads can
+    /// have a cache.
     ///
     /// # Errors
     ///
-    /// [`Error::BadExternal`] if no heap can have this range.
+    /// [`Error::BadExternal`] if the range is not suitable for a heap.
     pub fn metadata_bytes(base: usize, bytes: usize, caches: u32) -> Result<usize, Error> {
         let (_, geometry) = shape(base, bytes, caches)?;
         Ok(Layout::of(&geometry).bytes)
     }
 
-    /// The base of the data range, aligned as every heap's is, and the heap's shape.
+    /// The base of the data range, aligned like the base of every heap, and the heap's shape.
     pub(super) fn shape(&self, caches: u32) -> Result<(usize, Geometry), Error> {
         shape(self.base.addr().get(), self.bytes, caches)
     }
 
-    /// Whether an address lies in the range.
+    /// Whether an address is in the range.
     pub(crate) fn has(&self, address: usize) -> bool {
         address.wrapping_sub(self.base.addr().get()) < self.bytes
     }
 
-    /// The pages that the range covers entirely, as `[first, end)` counted from the data's base.
+    /// The pages that are entirely in the range, as `[first, end)`, counted from the data's base.
     pub(super) fn pages(&self) -> (usize, usize) {
         let base = self.base.addr().get();
         let data = base & !(ALIGN_MAX - 1);

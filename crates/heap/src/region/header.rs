@@ -1,16 +1,17 @@
-//! The header of a heap's metadata, which describes the rest of it. The creator of the heap writes
-//! it once. An attaching process reads it once and checks it before it uses any field.
+//! The header of a heap's metadata, which describes the heap. The process that creates the heap
+//! writes the header once. A process that attaches reads the header once and checks it before it
+//! uses any field.
 
 use crate::error::Error;
 use crate::layout::{DATA_MAX, Geometry, Layout, NAMESPACES_AT, PAGE};
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
 use crate::sys::huge::HugeSize;
 
-/// "haulheap" as the bytes of a little-endian word.
+/// The text "haulheap" as a little-endian word.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulheap");
 
-/// The version of everything that processes share: layout, words, protocols. Any change of these
-/// increases it.
+/// The version of the layout, the words and the protocols that processes share. Any change of
+/// these increases the version.
 pub(crate) const VERSION: u32 = 12;
 
 /// The header is complete.
@@ -45,13 +46,13 @@ enum Field {
     PoolFile,
 }
 
-/// The kind of heap that the metadata belongs to.
+/// The kind of heap to which the metadata belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum HeaderKind {
     /// A heap of one process.
     Private = 1,
-    /// A heap whose metadata and data lie in one file.
+    /// A heap with metadata and data in one file.
     Shared = 2,
     /// A heap with data in external memory.
     External = 3,
@@ -72,12 +73,13 @@ pub(crate) struct Header {
     pub(crate) pool: Option<PoolFile>,
 }
 
-/// The file with the first pages of each node of a shared heap, at their offsets in the data.
+/// The file that contains the first pages of each node in a shared heap. A page has the same
+/// offset in this file and in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolFile {
-    /// The page size of its pool.
+    /// The page size of the pool.
     pub(crate) size: HugeSize,
-    /// Pages of 2 MiB per node, which fill whole pages of the pool.
+    /// Pages of 2 MiB per node. They fill whole pages of the pool.
     pub(crate) pages: u32,
     /// The identity of the file: see [`crate::sys::file::Facts::identity`].
     pub(crate) identity: [u64; 2],
@@ -89,11 +91,11 @@ pub(crate) type Raw = [u8; WORDS * size_of::<u64>()];
 /// The progress of writing a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// No process has begun it.
+    /// No process has begun to write the header.
     Untouched,
-    /// A process is writing it.
+    /// A process is writing the header.
     Writing,
-    /// It is complete.
+    /// The header is complete.
     Ready,
 }
 
@@ -110,12 +112,13 @@ impl Header {
         Self { kind, geometry, data_offset, external_base, external_bytes, pool }
     }
 
-    /// Bytes of the file of a shared heap.
+    /// Bytes of a shared heap's file.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.data_offset + self.geometry.data_bytes() as u64
     }
 
-    /// Writes the header. Other processes see it as complete only at the end.
+    /// Writes the header. For other processes the header is complete only at the end of this
+    /// call.
     pub(crate) fn write(&self, words: &[AtomicU64]) {
         words[Field::State as usize].store(WRITING, Relaxed);
         let layout = Layout::of(&self.geometry);
@@ -145,12 +148,13 @@ impl Header {
         words[Field::State as usize].store(READY, Release);
     }
 
-    /// Claims an untouched header for writing. Returns false if another process did.
+    /// Claims an untouched header for writing. Returns false if another process has claimed it.
     pub(crate) fn claim(words: &[AtomicU64]) -> bool {
         words[Field::State as usize].compare_exchange(0, WRITING, Acquire, Relaxed).is_ok()
     }
 
-    /// Copies the header from memory that other processes may write to, reading each word once.
+    /// Copies the header. Reads each word only once, because other processes may write to the
+    /// memory.
     pub(crate) fn snapshot(words: &[AtomicU64]) -> Raw {
         let mut raw = [0; WORDS * size_of::<u64>()];
         // SYNC: header complete
@@ -172,7 +176,8 @@ impl Header {
         }
     }
 
-    /// Checks the header's fields against each other. `bytes` is the size of its file or area.
+    /// Checks the header's fields against each other. `bytes` is the size of the file or area
+    /// that contains the metadata.
     pub(crate) fn parse(raw: &Raw, bytes: u64) -> Result<Self, Error> {
         let magic = word(raw, Field::Magic);
         if word(raw, Field::State) != READY || magic != MAGIC {

@@ -1,16 +1,16 @@
 //! The two mappings of a heap: its data, aligned to 1 GiB, and its metadata. The modules:
 //!
-//! - `header`: the start of the metadata, and its checks;
+//! - `header`: the header at the start of the metadata, and its checks;
 //! - [`backing`]: the choice between huge, transparent and plain pages;
 //! - [`external`]: memory of the caller;
-//! - `opened`: the pages of a private heap that can be accessed;
+//! - `opened`: the accessible pages of a private heap;
 //! - `private`: memory of one process;
 //! - `owner`: the owner check of a named file;
 //! - `pool`: the second file of a shared heap, whose memory is huge pages;
 //! - `shared`: a file that several processes map, by a name or by a descriptor.
 //!
-//! A page of 2 MiB is used only after `Region::provide` succeeded. From then on an access raises no
-//! signal, even if the system runs out of memory.
+//! A page of 2 MiB is used only after `Region::provide` succeeded. From then on, an access to the
+//! page raises no signal, even if the system runs out of memory.
 
 use core::ptr::NonNull;
 
@@ -42,7 +42,7 @@ use opened::Opened;
 pub(crate) struct Wanted {
     /// The most bytes of data; `None` derives it from the machine's memory.
     pub(crate) limit: Option<u64>,
-    /// NUMA nodes that are distinguished; `None` means those of the machine.
+    /// NUMA nodes that the heap distinguishes; `None` means all nodes of the machine.
     pub(crate) nodes: Option<u32>,
     /// Threads that can have a cache at once, in all processes.
     pub(crate) caches: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Wanted {
 /// Why a page has no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The system has no memory: no other page would get any now.
+    /// The system has no memory now for any page.
     Exhausted,
     /// This page has no memory; another may.
     Unusable,
@@ -62,9 +62,10 @@ pub(crate) enum Refusal {
 /// How urgently a page is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// An allocation waits for the page, so only what safety needs is done.
+    /// An allocation waits for the page, so only the work that safety requires is done.
     Now,
-    /// It is needed later: its memory is made present, so that the first access costs nothing.
+    /// The page is needed later. Its memory is made present, so that the first access causes no
+    /// page fault.
     Ahead,
 }
 
@@ -74,11 +75,11 @@ pub(crate) struct Provided {
     pub(crate) first: usize,
     pub(crate) count: usize,
     pub(crate) backing: Backing,
-    /// Slices at the start of the first page that the provider keeps.
+    /// How many slices at the start of the first page the provider keeps.
     pub(crate) kept: usize,
 }
 
-/// The source of the memory.
+/// The source of a heap's memory.
 enum Kind {
     Private(Opened),
     Shared { file: OwnedFd, pool: Option<OwnedFd>, name: Option<Name> },
@@ -89,19 +90,19 @@ enum Kind {
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// Bytes before the start that belong to the mapping and are never accessed: a page or none.
+    /// Bytes before `start` that belong to the mapping and are never accessed: one page or 0.
     front_bytes: usize,
 }
 
-/// The gap in the metadata. It is inaccessible, so that in a program that locks all its memory
-/// (mlockall) the kernel does not populate the sparse part behind it. On a kernel without support,
-/// the gap has no effect.
+/// The gap in the metadata. It is inaccessible, so that the kernel does not populate the sparse
+/// part after it if the program locks all its memory (mlockall). On a kernel without support for
+/// this, the gap has no effect.
 struct Gap {
     address: usize,
 }
 
-/// The guards for mappings of files that other processes have open: one for the metadata, and for
-/// each node one for the pages of the pool and one for the other pages.
+/// The guards for mapped files that other processes have open. One guard is for the metadata.
+/// Each node has one for the pages of the pool and one for the other pages.
 #[derive(Default)]
 struct Guards([Option<Guard>; 1 + 2 * NODES_MAX]);
 
@@ -113,22 +114,23 @@ pub(crate) struct Region {
     kind: Kind,
     choice: Choice,
     asked: Pages,
-    /// Pages that the pool has refused so far.
+    /// How often the pool has refused a page so far.
     refused: AtomicU64,
-    /// Whether private metadata becomes writable only as it comes into use, because the kernel
-    /// counts writable memory and the metadata is sparse.
+    /// Whether a part of private metadata becomes writable only when it is first used. This is so
+    /// if the kernel counts writable memory, because the metadata is sparse.
     is_gradual: bool,
     /// Guards of a shared heap's file; dropped before its mappings.
     guards: Guards,
-    /// Made accessible again on drop, before the memory is unmapped or returns to the caller.
+    /// Makes the gap accessible again on drop, before the memory is unmapped or returns to the
+    /// caller.
     _gap: Gap,
     /// Unmapped on drop; `None` if the caller owns the memory.
     _metadata_mapping: Option<Mapping>,
     _data_mapping: Option<Mapping>,
 }
 
-// SAFETY: the pointers name mappings that belong to the process, not to a thread; their content is
-// only accessed through atomics, or by the owner of a block.
+// SAFETY: the pointers point into mappings that belong to the process, not to a thread; only
+// atomics, or the owner of a block, access the memory there.
 unsafe impl Send for Region {}
 // SAFETY: as above; the region's own fields change only through atomics.
 unsafe impl Sync for Region {}
@@ -139,13 +141,13 @@ impl Region {
         self.data
     }
 
-    /// The start of the metadata: a multiple of 4 KiB. Fresh metadata is all zeros behind its
+    /// The start of the metadata: a multiple of 4 KiB. New metadata contains only zeros after its
     /// header.
     pub(crate) fn metadata(&self) -> NonNull<u8> {
         self.metadata
     }
 
-    /// The heap's shape, checked and no longer read from shared memory.
+    /// The heap's shape, a checked copy that other processes cannot change.
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -159,13 +161,13 @@ impl Region {
         }
     }
 
-    /// Whether the kernel must [map](Self::bring_metadata) metadata before it is written.
+    /// Whether metadata must be [mapped](Self::bring_metadata) before a write to it.
     pub(crate) fn is_metadata_reserved(&self) -> bool {
         self.is_gradual || self.file().is_some()
     }
 
-    /// Whether memory of its files was gone when it was accessed. The missing parts are now private
-    /// to this process.
+    /// Whether this process has accessed a part of the heap's files that had lost its memory. The
+    /// missing parts are now private to this process.
     pub(crate) fn is_broken(&self) -> bool {
         self.guards.0.iter().flatten().any(Guard::is_broken)
     }
@@ -178,7 +180,7 @@ impl Region {
         }
     }
 
-    /// The second file of a shared heap that has pages of a pool.
+    /// The second file, if this is a shared heap with pages of a pool.
     pub(crate) fn pool_file(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
             Kind::Shared { pool, .. } => pool.as_ref().map(AsFd::as_fd),
@@ -186,7 +188,7 @@ impl Region {
         }
     }
 
-    /// The name of a heap that is shared by name.
+    /// The heap's name, if the heap is shared by name.
     pub(crate) fn name(&self) -> Option<Name> {
         match &self.kind {
             Kind::Shared { name, .. } => *name,
@@ -202,7 +204,7 @@ impl Region {
         }
     }
 
-    /// The pages that are used, and why no better ones are.
+    /// The pages that are used, and why no better pages are used.
     pub(crate) fn pages_report(&self) -> PagesReport {
         let backing = match self.kind {
             Kind::External(_) => Backing::External,
@@ -224,7 +226,8 @@ impl Region {
         self.choice.pool.is_some_and(|(size, _)| has_some(size))
     }
 
-    /// Whether this process has the second file open under this descriptor. Three system calls.
+    /// Whether the descriptor with this number is this heap's second file in this process. Three
+    /// system calls.
     pub(crate) fn is_pool_file_here(&self, number: u32) -> bool {
         let identity = |file| sys::file::facts(file).map(|facts| facts.identity).ok();
         let here = sys::file::handle_of_own(number).ok();
@@ -242,9 +245,9 @@ impl Region {
         self.pool_of(page).is_some()
     }
 
-    /// Gets memory for a page that the caller has claimed. After that, an access to it raises no
-    /// signal. With external memory, the provider chooses the pages, and there may be more than
-    /// one. They have no owner yet, and the caller marks them ready.
+    /// Gets memory for a page that the caller has claimed. After that, an access to the page
+    /// raises no signal. With external memory, the provider chooses the pages, possibly more than
+    /// one. These pages have no owner yet, and the caller marks them ready.
     pub(crate) fn provide(&self, page: usize, urgency: Urgency) -> Result<Provided, Refusal> {
         let one = |backing| Provided { first: page, count: 1, backing, kept: 0 };
         match &self.kind {
@@ -262,18 +265,19 @@ impl Region {
         }
     }
 
-    /// Gives back the memory of a page of the kind `backing`. Returns false if the page keeps its
-    /// memory. If it was given back, the page reads as zeros when it is provided again.
+    /// Gives back the memory of a page with this `backing`. Returns false if the page keeps its
+    /// memory. If the memory was given back, the page contains only zeros when it is provided
+    /// again.
     ///
     /// # Safety
     ///
-    /// No process relies on the content of the page, and the caller has claimed it.
+    /// No process needs the content of the page, and the caller has claimed the page.
     pub(crate) unsafe fn give_back(&self, page: usize, backing: Backing) -> bool {
         let address = self.page_address(page);
         match &self.kind {
             // Other parts of the huge page may be in use.
             Kind::Shared { .. } if backing == Backing::Huge1G => false,
-            // SAFETY: nothing relies on the content, by the caller's promise.
+            // SAFETY: no code needs the content, by the caller's promise.
             Kind::Private(_) => unsafe { sys::memory::discard_private(address, PAGE) }.is_ok(),
             // SAFETY: likewise, in every process.
             Kind::Shared { .. } => unsafe { sys::memory::discard_shared(address, PAGE) }.is_ok(),
@@ -284,14 +288,14 @@ impl Region {
         }
     }
 
-    /// Whether memory is allocated in the heap's file before it is accessed: for a named heap,
-    /// whose file system can be full.
+    /// Whether memory must be allocated in the heap's file before an access: for a named heap,
+    /// because its file system can be full.
     pub(crate) fn is_allocated(&self) -> bool {
         matches!(&self.kind, Kind::Shared { name: Some(_), .. })
     }
 
-    /// Gives back the memory of a part of the data, in whole pages of the kernel. Returns false
-    /// if the part keeps its memory.
+    /// Gives back the memory of a part of the data, in whole pages of the kernel's page size.
+    /// Returns false if the part keeps its memory.
     ///
     /// # Safety
     ///
@@ -303,7 +307,7 @@ impl Region {
         match &self.kind {
             _ if bytes == 0 => false,
             Kind::External(_) => false,
-            // SAFETY: nothing relies on the content, by the caller's promise.
+            // SAFETY: no code needs the content, by the caller's promise.
             Kind::Private(_) => unsafe { sys::memory::discard_private(start, bytes) }.is_ok(),
             // SAFETY: likewise, in every process.
             Kind::Shared { .. } => unsafe { sys::memory::discard_shared(start, bytes) }.is_ok(),
@@ -317,9 +321,10 @@ impl Region {
             && sys::memory::is_untouched(self.page_address(page), PAGE)
     }
 
-    /// Makes the kernel use small pages, not a huge page, for a part of the data of which nothing
-    /// is resident. Returns false if that is not possible. It reads a small page, which makes the
-    /// kernel map the huge page of zeros, and discards the rest, which splits that huge page.
+    /// Makes the kernel use small pages, not a huge page, for a part of the data that has no
+    /// resident memory. Returns false if that is not possible. The read of a small page makes the
+    /// kernel map the huge page of zeros, and discarding the other bytes of the part splits the
+    /// huge page.
     ///
     /// # Safety
     ///
@@ -333,8 +338,7 @@ impl Region {
         unsafe { self.discard(start + 1, start + bytes) }
     }
 
-    /// The pages of a node that can ever be provided, as `[first, end)` counted from the data's
-    /// base.
+    /// The usable pages of a node, as `[first, end)`, counted from the data's base.
     pub(crate) fn usable_pages(&self, node: u32) -> (usize, usize) {
         if let Kind::External(external) = &self.kind {
             return external.pages();
@@ -348,8 +352,8 @@ impl Region {
         self.data.addr().get() + page * PAGE
     }
 
-    /// Gets an extent of at least `bytes` of external memory, including the slices that the
-    /// provider keeps.
+    /// Gets an extent of external memory. Together with the slices that the provider keeps, it
+    /// has at least `bytes` bytes.
     pub(crate) fn provide_extent(&self, bytes: usize) -> Result<Provided, Refusal> {
         let external = self.external().ok_or(Refusal::Unusable)?;
         let (start, bytes) = external.extents.take(bytes).ok_or(Refusal::Exhausted)?;
@@ -357,8 +361,8 @@ impl Region {
         let offset = start.addr().get().wrapping_sub(self.data.addr().get());
         let (page, kept) = (offset / PAGE, offset % PAGE / SLICE);
         let count = (offset % PAGE + bytes) / PAGE;
-        // The provider belongs to the caller, so this is the caller's bug. The extent returns to
-        // the provider.
+        // An invalid extent is a bug of the caller, who supplies the provider. The heap gives the
+        // extent back.
         let is_inside = page >= first && count >= 1 && page.saturating_add(count) <= end;
         let is_aligned = offset.is_multiple_of(SLICE) && (offset + bytes).is_multiple_of(PAGE);
         if !is_aligned || !is_inside {
@@ -371,7 +375,7 @@ impl Region {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by this crate for this value alone, which is being
+        // SAFETY: this crate mapped the range for this value alone, and the value is being
         // dropped. Unmapping a mapped range cannot fail.
         let _ = unsafe { sys::memory::unmap(self.front(), self.front_bytes + self.bytes) };
     }
@@ -380,10 +384,11 @@ impl Drop for Mapping {
 impl Gap {
     /// # Safety
     ///
-    /// `metadata` must be the start of a heap's metadata, mapped for longer than the value lives.
+    /// `metadata` must be the start of a heap's metadata, which stays mapped until the value is
+    /// dropped.
     unsafe fn of(metadata: NonNull<u8>) -> Self {
         let address = metadata.addr().get() + GAP_AT;
-        // SAFETY: the gap lies within the metadata, and no table lies in the gap.
+        // SAFETY: the gap is within the metadata, and no table is in the gap.
         let _ = unsafe { sys::memory::guard(address, GAP_BYTES) };
         Self { address }
     }
@@ -417,7 +422,7 @@ impl Mapping {
         self.start.addr().get()
     }
 
-    /// The start of the part before the mapping.
+    /// The start of the mapping, including the bytes before the range.
     fn front(&self) -> usize {
         self.address() - self.front_bytes
     }

@@ -1,10 +1,10 @@
-//! The pages of a private heap's data that can be accessed. The others are mapped without access,
-//! because in a program that locks all its memory (mlockall) the kernel populates all accessible
-//! memory, used or not.
+//! The accessible pages of a private heap's data. The other pages are mapped without access,
+//! because the kernel populates all accessible memory, used or not, if a program locks all its
+//! memory (mlockall).
 //!
-//! Pages are opened from the first page of a part on, so that a part has at most two mappings: the
-//! number of a process's mappings is limited. Pages in between are opened together with the
-//! requested page.
+//! To open a page is to make it accessible. Pages are opened from the first page of a part on, so
+//! that a part has at most two mappings, because the number of mappings per process is limited.
+//! The pages before the requested page are opened together with it.
 
 use core::array;
 
@@ -15,21 +15,22 @@ use crate::sync::Ordering::{Acquire, Release};
 use crate::sys::{self, Errno};
 
 /// How many pages of each part are open. Each node has two parts: the pages of the pool, and the
-/// others.
+/// other pages.
 pub(super) struct Opened {
     data: usize,
     node_stride_pages: usize,
     /// Pages of each node that come from the pool.
     pool_pages: usize,
-    /// Pages that are opened at once, a power of two: the size of a page of the pool.
+    /// How many pages of 2 MiB are opened at once: the number in a page of the pool, a power of
+    /// two.
     step: usize,
-    /// By node and part (the pool's at index 1): the number of open pages, from the part's first
-    /// on.
+    /// For each node and part (index 1 is the pool's part), the number of open pages. The open
+    /// pages are the first pages of the part.
     parts: [[AtomicU32; 2]; NODES_MAX],
 }
 
 impl Opened {
-    /// Opens the first page of each part, so that further pages need no further mapping.
+    /// Opens the first page of each part, so that opening more pages needs no additional mapping.
     pub(super) fn new(data: usize, geometry: &Geometry, choice: &Choice) -> Result<Self, Errno> {
         let (step, pool_pages) = match choice.pool {
             Some((size, pages)) => (size.bytes() / PAGE, pages as usize),
@@ -47,7 +48,8 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Ensures that a page of the heap can be accessed. A load; the first time also a system call.
+    /// Ensures that a page of the heap can be accessed. A load; for the first call per page also
+    /// a system call.
     pub(super) fn open(&self, page: usize) -> Result<(), Errno> {
         let (node, in_node) = (page / self.node_stride_pages, page % self.node_stride_pages);
         let is_of_pool = in_node < self.pool_pages;
@@ -57,8 +59,8 @@ impl Opened {
         if opened.load(Acquire) as usize >= end {
             return Ok(());
         }
-        // Opens all pages from the start on, because another thread may be opening those in
-        // between.
+        // Opens all pages from the start of the part on, because another thread may not have
+        // finished opening earlier pages.
         let start = self.data + (node * self.node_stride_pages + first) * PAGE;
         sys::memory::open(start, end * PAGE)?;
         opened.fetch_max(end as u32, Release);

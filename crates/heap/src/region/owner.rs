@@ -1,4 +1,4 @@
-//! The owner check of a file that was opened by name.
+//! The owner check for a file that was opened by name.
 
 use core::ffi::CStr;
 
@@ -9,7 +9,8 @@ use crate::sys::file;
 use crate::sys::process;
 
 /// Checks that a file that was opened by name belongs to this user and that no other user may open
-/// it. Such a file cannot be sealed, but a process that can truncate it can also end this process.
+/// it. Such a file cannot be sealed, so another process of this user can truncate it. But a
+/// process of this user could also kill this process.
 pub(super) fn check_owner(file: BorrowedFd<'_>) -> Result<(), Error> {
     let facts =
         file::facts(file).map_err(|errno| Error::refused(Attempt::InspectFile, 0, errno))?;
@@ -24,8 +25,8 @@ pub(super) fn check_owner(file: BorrowedFd<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The error for a taken name: [`Error::OtherUser`] if another user owns the file or link, else
-/// `other`.
+/// The error if the name is in use: [`Error::OtherUser`] if another user owns the file or link,
+/// else `other`.
 pub(super) fn taken_by(path: &CStr, other: Error) -> Error {
     let user = process::own_user();
     match file::owner_at(path) {

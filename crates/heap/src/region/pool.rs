@@ -1,12 +1,13 @@
-//! The second file of a shared heap, with the first pages of each node. Its memory consists of
-//! pages from the kernel's pool. The file is as long as the data, and sparse: a page gets memory
-//! when it is provided, so that an access never finds the pool empty. If the pool refuses a page,
-//! the heap skips that page and uses plain pages behind the pool's part, because the file of a
-//! page cannot change while other processes have the page mapped.
+//! The second file of a shared heap, which contains the first pages of each node. Its memory
+//! consists of pages from the kernel's pool. The file is as long as the data, and sparse. A page
+//! gets memory before the heap uses it, so that an access never finds the pool empty. If the pool
+//! refuses a page, the heap skips that page and uses plain pages after the pool's part. It cannot
+//! map the page from the first file instead, because other processes have already mapped it from
+//! the second file.
 //!
-//! For a named heap the second file lies in a file system for huge pages. For a heap shared by
-//! descriptor it has no name, and an attaching process gets it from the caller, or from another
-//! process of the heap through `/proc`.
+//! For a named heap, the second file is in a file system for huge pages. For a heap that is
+//! shared by descriptor, the second file has no name. A process that attaches gets it from the
+//! caller, or from another attached process through `/proc`.
 
 use core::ffi::CStr;
 
@@ -24,33 +25,34 @@ use crate::sys::file::{self, Path};
 use crate::sys::huge::HugeSize;
 use crate::sys::{Errno, memory};
 
-/// The folder of the names, with haul's prefix: the mount point of systemd and most distributions.
+/// The beginning of a second file's path: the folder where systemd and most distributions mount
+/// the file system, and haul's prefix.
 const FOLDER: &[u8] = b"/dev/hugepages/haul-heap.";
 
-/// The folder of the names of the heaps themselves. The number of its file system is part of the
-/// second file's name, because containers that share one `/dev/hugepages` may each have a
-/// separate `/dev/shm`, with heaps of the same names.
+/// The folder that contains the first files of named heaps. The number of its file system is part
+/// of the second file's name. Otherwise containers that share one `/dev/hugepages`, but have a
+/// separate `/dev/shm` each, could not use the same names.
 const FIRST_FOLDER: &CStr = c"/dev/shm";
 
-/// The most decimal digits of the number of a file system, and the point before it.
+/// The most bytes of a file system's number: its decimal digits, and the point before it.
 const DEVICE_BYTES: usize = 21;
 
 /// Bytes of a path.
 const PATH_BYTES: usize = FOLDER.len() + NAME_BYTES_MAX + DEVICE_BYTES + 1;
 
-/// The source of the second file of a heap.
+/// How a process gets the second file of a heap.
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
-    /// Found by the heap's name.
+    /// By the heap's name.
     Name(Name),
-    /// Given by the caller as a descriptor.
+    /// From the caller, as a descriptor.
     File(BorrowedFd<'a>),
-    /// Got from another process of the heap.
+    /// From another attached process.
     Members,
 }
 
-/// Creates the second file of a new heap, if the choice asks for it. On failure, the choice records
-/// why the heap has none.
+/// Creates the second file for a new heap, if `choice` has a pool. If that fails, removes the
+/// pool from `choice` and stores the reason there.
 pub(super) fn create(
     geometry: &Geometry,
     name: Option<Name>,
@@ -94,7 +96,8 @@ fn create_named(name: Name, size: HugeSize) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// The second file of the heap that a header describes; `None` if it has none.
+/// Opens the second file of the heap that a header describes; `None` if the heap has no second
+/// file.
 pub(super) fn open(
     header: &Header,
     first: BorrowedFd<'_>,
@@ -116,7 +119,8 @@ pub(super) fn open(
             instead: "pass Heap::pool_fd too, to Builder::attach_fds",
         })?,
     };
-    // Checked before the size is read, as for the first file. A named file cannot be sealed.
+    // The seal is checked before the size is read, as for the first file. A named file cannot be
+    // sealed.
     let is_sealed = matches!(source, Source::Name(_)) || file::is_size_sealed(file.as_fd());
     match is_sound(file.as_fd(), header, pool) {
         Ok(true) if !is_sealed => Err(Error::NotSealed),
@@ -130,8 +134,8 @@ pub(super) fn open(
     }
 }
 
-/// Whether a file is the one that the header names, comes from the pool that the header names,
-/// and is long enough.
+/// Whether a file is the file that the header names, has the huge page size that the header
+/// names, and is long enough.
 fn is_sound(file: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Result<bool, Errno> {
     let facts = file::facts(file)?;
     Ok(facts.identity == pool.identity
@@ -139,8 +143,8 @@ fn is_sound(file: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Result<bo
         && file::huge_page_bytes(file) == Some(pool.size.bytes() as u64))
 }
 
-/// The second file, got from a live process of the heap that has it open. The records name these
-/// processes and their descriptors; the values are only hints.
+/// Gets the second file from a live process that has it open. The process records name these
+/// processes and their descriptors; these values are only hints.
 fn of_members(first: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Option<OwnedFd> {
     const BYTES: usize = PROCESS_RECORD_BYTES;
     let records = Layout::of(&header.geometry).processes;
@@ -157,14 +161,15 @@ fn of_members(first: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Option
         path.push(b"/fd/");
         path.push_number(number.into());
         let handle = file::handle(path.as_c_str().ok()?).ok()?;
-        // Checked before the file is opened, because it may be any file of a hostile process.
+        // The file is checked before it is opened, because a hostile process may have recorded
+        // any of its files.
         let is_it = file::cached_identity(handle.as_fd()) == Ok(pool.identity)
             && is_sound(handle.as_fd(), header, pool) == Ok(true);
         if is_it { file::reopen(handle.as_fd()).ok() } else { None }
     })
 }
 
-/// The process that a record's bytes name, and the descriptor of its second file.
+/// The PID in a process record, and the recorded descriptor of the second file.
 fn shown_in(record: &[u8; PROCESS_RECORD_BYTES]) -> Option<(u32, u32)> {
     let (words, _) = record.as_chunks::<{ size_of::<u64>() }>();
     let word = words[PROCESS_MORE_AT / size_of::<u64>() + POOL_FILE];
@@ -190,7 +195,8 @@ fn path_of(name: Name) -> Result<Path<PATH_BYTES>, Errno> {
     Ok(path)
 }
 
-/// Maps the part of the data that lies in the second file, over the present mapping of that part.
+/// Maps the part of the data that is in the second file. This replaces the present mapping of
+/// that part.
 pub(super) fn map(
     data: usize,
     geometry: &Geometry,
@@ -200,14 +206,15 @@ pub(super) fn map(
     for node in 0..geometry.nodes as usize {
         let offset = node * geometry.node_stride();
         let source = memory::Source::Shared { file, offset: offset as u64 };
-        // SAFETY: the caller has just mapped the data there; the pages are the node's first.
+        // SAFETY: the caller has just mapped the data there; the pages are the first pages of the
+        // node.
         unsafe { memory::map_at(data + offset, pool.pages as usize * PAGE, source) }?;
     }
     Ok(())
 }
 
 impl Region {
-    /// The page size of the pool from which a page was mapped.
+    /// The page size of the pool, if a page is mapped from the pool.
     pub(super) fn pool_of(&self, page: usize) -> Option<HugeSize> {
         let (size, pages) = self.choice.pool?;
         let in_node = page % self.geometry.node_stride_pages();
@@ -219,10 +226,11 @@ impl Region {
         file: BorrowedFd<'_>,
         page: usize,
     ) -> Result<Backing, Refusal> {
-        // Populated through the mapping, because the mapping is bound to the node and the file is
-        // not. The page is then present in the file for all processes.
+        // The page is populated through the mapping, because the mapping is bound to the node and
+        // the file is not. The page is then present in the file for all processes.
         let result = match memory::populate(self.page_address(page), PAGE) {
-            // A kernel before 5.14 cannot populate, but the file can still get the memory.
+            // Linux before 5.14 cannot populate a mapping, but the memory can be allocated in the
+            // file.
             Err(Errno::INVAL) => file::allocate(file, (page * PAGE) as u64, PAGE as u64),
             result => result,
         };

@@ -1,11 +1,12 @@
-//! Memory of a private heap, and of a heap over external data: anonymous mappings.
+//! Memory for a private heap, and for a heap in external memory: anonymous mappings.
 //!
-//! It never comes from the kernel's pool of huge pages. A child of fork has a copy of a private
-//! heap, which the kernel copies page by page as parent or child write. For a page of the pool it
-//! needs another page of the pool; if none is free, the write raises SIGBUS, in the parent or in
-//! the child. A reservation protects only the parent, for which the kernel takes the page from
-//! the child (`hugetlb_wp` and `unmap_ref_private` in `mm/hugetlb.c`). Only fork handlers, which
-//! libc calls, could copy the pages before; a fork by direct system call runs none.
+//! The memory of a private heap never comes from the kernel's pool of huge pages. A child of fork
+//! has a copy of a private heap. The kernel copies a page when the parent or the child writes to
+//! it. To copy a page of the pool, the kernel needs another page of the pool. If no page is free,
+//! the write raises SIGBUS, in the parent or in the child. A reservation protects only the
+//! parent, because the kernel then takes the page from the child (`hugetlb_wp` and
+//! `unmap_ref_private` in `mm/hugetlb.c`). Only fork handlers, which libc calls, could copy the
+//! pages before the fork, but a fork by a direct system call runs no fork handlers.
 
 use core::ptr::NonNull;
 
@@ -21,22 +22,22 @@ use crate::sys::machine;
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
 
-/// The default data range in bytes, unless four times the machine's memory is less. It suffices for
-/// the data of a server, and a sixteenth of the addresses that x86-64 gives a process would hold
-/// two thousand such ranges.
+/// The default data range in bytes, unless four times the machine's memory is less. It suffices
+/// for the data of a server. There is room for two thousand such ranges in the addresses that
+/// x86-64 gives a process.
 const LIMIT_DEFAULT: u64 = 64 << 30;
 
 /// The default limit as a multiple of the machine's memory.
 const MEMORY_FACTOR: u64 = 4;
 
-/// The least limit of a node: one page for spans and one for large blocks.
+/// The smallest limit per node: one page for spans and one page for large blocks.
 const NODE_PAGES_MIN: u64 = 2;
 
 /// The smallest reservation that is tried, in bytes: the smallest useful heap.
 const FLOOR: u64 = 8 << 20;
 
-/// For a heap that got less than was requested: the bytes of data per cache record of 12 KiB, so
-/// that the records use a tenth of the addresses; and the fewest records.
+/// If a heap gets fewer addresses than requested: the bytes of data per cache record of 12 KiB,
+/// so that the records use a tenth of the addresses; and the fewest records.
 const BYTES_PER_CACHE: u64 = 128 << 10;
 const CACHES_MIN: u64 = 16;
 
@@ -44,8 +45,8 @@ const CACHES_MIN: u64 = 16;
 pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
 
 impl Region {
-    /// A heap of this process alone. If the system refuses the addresses, tries half as many, and
-    /// so on. The geometry shows the result. About ten system calls.
+    /// Builds a heap for this process alone. If the system refuses the addresses, tries half as
+    /// many, and so on. The region's geometry shows the result. About ten system calls.
     pub(crate) fn private(wanted: &Wanted) -> Result<Self, Error> {
         halving(wanted, |geometry| Self::private_of(wanted, geometry))
     }
@@ -70,7 +71,7 @@ impl Region {
         Ok(Self { is_gradual, ..region })
     }
 
-    /// A heap over memory of the caller.
+    /// Builds a heap in the caller's memory, or attaches to it.
     pub(crate) fn over_external(wanted: &Wanted, external: External) -> Result<Self, Error> {
         let (base, geometry) = external.shape(wanted.caches)?;
         let layout = Layout::of(&geometry);
@@ -94,7 +95,7 @@ impl Region {
         let data = external.base.as_ptr().wrapping_sub(below);
         Ok(Self {
             metadata,
-            // A range that begins in the first gibibyte would make this null.
+            // The pointer is null if the range begins in the first gibibyte.
             data: NonNull::new(data).ok_or(Error::BadExternal {
                 field: "the range's base",
                 value: external.base.addr().get() as u64,
@@ -147,7 +148,8 @@ impl Region {
         let address = self.page_address(page);
         if urgency == Urgency::Ahead {
             match memory::populate(address, PAGE) {
-                // A kernel before 5.14 cannot populate; then the first access gets the memory.
+                // Linux before 5.14 cannot populate a mapping, so the first access gets the
+                // memory.
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(_) => return Err(Refusal::Exhausted),
             }
@@ -156,8 +158,8 @@ impl Region {
     }
 }
 
-/// Tries `build` with the requested geometry, and with half of it while there are not enough
-/// addresses.
+/// Calls `build` with the requested geometry. While there are not enough addresses, calls it
+/// again with half the size.
 pub(super) fn halving<T>(
     wanted: &Wanted,
     mut build: impl FnMut(Geometry) -> Result<T, Errno>,
@@ -167,8 +169,8 @@ pub(super) fn halving<T>(
     loop {
         let mut geometry = geometry_of(wanted, bytes)?;
         if bytes < asked {
-            // Scarce addresses should go to blocks, because threads without a record are served
-            // too.
+            // Scarce addresses should be used for blocks, because the heap also serves threads
+            // without a cache record.
             let caches = (bytes / BYTES_PER_CACHE).max(CACHES_MIN);
             geometry.caches = geometry.caches.min(caches as u32);
         }
@@ -218,7 +220,7 @@ fn geometry_of(wanted: &Wanted, bytes: u64) -> Result<Geometry, Error> {
     if geometry.is_valid() {
         return Ok(geometry);
     }
-    // Only rounding the nodes' parts up to a power of two can exceed the limit.
+    // The geometry can be invalid only because the nodes' sizes are rounded up to a power of two.
     let most = DATA_MAX as u64 / u64::from(nodes.next_power_of_two());
     Err(Error::BadLimit { bytes, least: NODE_PAGES_MIN * PAGE as u64, most })
 }
@@ -228,13 +230,13 @@ fn private_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     let metadata = Mapping::reserve(bytes, PAGE)?;
     // SAFETY: the range was just reserved.
     unsafe { memory::map_at(metadata.address(), bytes, Source::Anonymous) }?;
-    // The tables are sparse: huge pages would multiply their memory.
+    // The tables are sparse, so huge pages would multiply their memory.
     let _ = memory::prefer_small(metadata.address(), bytes);
     Ok(metadata)
 }
 
-/// Metadata of which only the parts that every heap uses are writable from the start. The rest
-/// becomes writable as it comes into use. All of it is readable and reads as zeros.
+/// Maps metadata. Only the parts that every heap uses are writable from the start; the other
+/// parts become writable when they are first used. All parts are readable and contain only zeros.
 fn gradual_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     let layout = Layout::of(geometry);
     let metadata = Mapping::reserve(layout.bytes, PAGE)?;
@@ -251,18 +253,19 @@ fn gradual_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     Ok(metadata)
 }
 
-/// Maps the range of one node. Pages are opened one by one as they are provided, because otherwise
-/// a program that locks all its memory would populate all of them.
+/// Maps the range of one node without access. A page is opened when it is first used, because
+/// otherwise a program that locks all its memory would populate all pages.
 fn map_node(data: usize, geometry: &Geometry, node: u32, choice: &Choice) -> Result<(), Errno> {
     let start = data + node as usize * geometry.node_stride();
     let bytes = geometry.node_pages as usize * PAGE;
-    // SAFETY: the range lies within the reservation that the caller just made.
+    // SAFETY: the range is within the reservation that the caller just made.
     unsafe { memory::map_closed_at(start, bytes, Source::Anonymous) }?;
     advise_node(start, bytes, geometry, node, choice);
     Ok(())
 }
 
-/// Gives hints for a node's part. Without them the part is merely slower, so refusals are ignored.
+/// Gives the kernel hints for a node's part. Without these hints the part is only slower, so a
+/// refusal is ignored.
 fn advise_node(start: usize, bytes: usize, geometry: &Geometry, node: u32, choice: &Choice) {
     advise_pages(start, bytes, choice);
     bind_node(start, bytes, geometry, node);
@@ -277,7 +280,7 @@ pub(super) fn advise_pages(start: usize, bytes: usize, choice: &Choice) {
     }
 }
 
-/// Binds a node's part to the node, if there are several.
+/// Binds a node's part to the node, if there are several nodes.
 pub(super) fn bind_node(start: usize, bytes: usize, geometry: &Geometry, node: u32) {
     let nodes = machine::nodes();
     if geometry.nodes > 1 && nodes.numbers().len() > 1 {
@@ -299,8 +302,8 @@ fn check_area(start: NonNull<u8>, bytes: usize, needed: usize) -> Result<NonNull
     Ok(start)
 }
 
-/// Writes the header `ours`, or waits for the process that writes the header and checks that it
-/// equals `ours`.
+/// Writes the header `ours`. If another process writes the header, waits for it and checks that
+/// the header equals `ours`.
 fn join_header(words: &[AtomicU64], ours: &Header) -> Result<(), Error> {
     if Header::claim(words) {
         ours.write(words);

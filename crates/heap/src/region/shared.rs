@@ -1,6 +1,7 @@
-//! A file that several processes map: metadata first, then data, both sparse. A heap that is shared
-//! by name lies in `/dev/shm` and exists until its name is removed and its last process ends. A
-//! heap that is shared by descriptor has no name and is freed when its last process ends.
+//! A file that several processes map. It contains the metadata, then the data, both sparse. A
+//! heap that is shared by name is a file in `/dev/shm`, and exists until its name is removed and
+//! its last process ends. A heap that is shared by descriptor has no name and is freed when its
+//! last process ends.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -17,22 +18,22 @@ use crate::sys::file::{self, Path};
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
 
-/// The folder of the names of heaps that are shared by name: a memory file system on every Linux
-/// (shm_open(3)).
+/// The folder that contains the files of heaps that are shared by name: a memory file system on
+/// every Linux (shm_open(3)).
 pub const NAMES_FOLDER: &str = "/dev/shm";
 
-/// The prefix of each such file's name; the heap's name follows.
+/// The prefix of the file name of a heap that is shared by name; the heap's name follows.
 pub const NAMES_PREFIX: &str = "haul-heap.";
 
 /// Bytes of a path.
 const PATH_BYTES: usize = NAMES_FOLDER.len() + 1 + NAMES_PREFIX.len() + NAME_BYTES_MAX + 1;
 
-/// One part in this many of a page's size must stay free in the file system: the metadata that a
-/// page can need, a sixteenth for slot words and as much again for everything else.
+/// One part in this many of a page's size must stay free in the file system. This is the metadata
+/// that a page can need: a sixteenth for slot words, and a sixteenth for everything else.
 const METADATA_SHARE: u64 = 8;
 
 impl Region {
-    /// A new heap under a name, for processes of this user.
+    /// Creates a heap that processes of this user share by name.
     pub(crate) fn create_named(wanted: &Wanted, name: Name) -> Result<Self, Error> {
         let path = path_of(name);
         let path = path.as_c_str().map_err(|e| Error::refused(Attempt::CreateFile, 0, e))?;
@@ -40,8 +41,8 @@ impl Region {
             Errno::EXIST => taken_by(path, Error::NameTaken(name)),
             _ => Error::refused(Attempt::CreateFile, 0, errno),
         })?;
-        // This process has the name now, so a second file of that name is left from an earlier heap
-        // and may hold pages of the pool.
+        // This process owns the name now. So if there is a second file with this name, an earlier
+        // heap left it, and it may still hold pages of the pool.
         pool::remove_name(name);
         let created = Self::create(wanted, file, Some(name));
         if created.is_err() {
@@ -52,14 +53,14 @@ impl Region {
         created
     }
 
-    /// A new heap in a memory file without a name.
+    /// Creates a heap in a memory file without a name.
     pub(crate) fn create_unnamed(wanted: &Wanted) -> Result<Self, Error> {
         let file = file::create_unnamed(c"haul-heap")
             .map_err(|errno| Error::refused(Attempt::CreateFile, 0, errno))?;
         Self::create(wanted, file, None)
     }
 
-    /// The heap of this name.
+    /// Attaches to the heap with this name.
     pub(crate) fn attach_named(pages: Pages, name: Name) -> Result<Self, Error> {
         let path = path_of(name);
         let path = path.as_c_str().map_err(|e| Error::refused(Attempt::OpenFile, 0, e))?;
@@ -71,9 +72,10 @@ impl Region {
         Self::attach(pages, file, pool::Source::Name(name))
     }
 
-    /// The heap in a file that was inherited or received, with its second file if the caller has
-    /// it. The descriptor was given to this process, so the owner is not checked. But the giver may
-    /// have kept it, so the size must be sealed.
+    /// Attaches to the heap in a file that this process inherited or received; `second` is its
+    /// second file if the caller has it. Another process passed the descriptor on purpose, so the
+    /// owner is not checked. But that process may still have the file open, so the size must be
+    /// sealed.
     pub(crate) fn attach_file(
         pages: Pages,
         file: BorrowedFd<'_>,
@@ -81,11 +83,13 @@ impl Region {
     ) -> Result<Self, Error> {
         let file =
             file::duplicate(file).map_err(|errno| Error::refused(Attempt::Duplicate, 0, errno))?;
-        // Checked before the size is read: from now on the size does not shrink.
+        // The seal is checked before the size is read. With the seal, the size does not shrink
+        // any more.
         if !file::is_size_sealed(file.as_fd()) {
             return Err(Error::NotSealed);
         }
-        // After a hole is punched into such a file, an access can find the pool empty.
+        // A file of huge pages is refused, because after a hole is punched into it, an access can
+        // find the pool empty.
         if file::huge_page_bytes(file.as_fd()).is_some() {
             return Err(Error::Unsupported {
                 what: "attach to a heap by a file of huge pages",
@@ -95,22 +99,24 @@ impl Region {
         Self::attach(pages, file, second.map_or(pool::Source::Members, pool::Source::File))
     }
 
-    /// Removes a name: no process can attach by it any more. Attached processes stay attached.
+    /// Removes a name: no process can attach by the name any more. Attached processes stay
+    /// attached.
     pub(crate) fn remove_name(name: Name) -> Result<(), Error> {
         let path = path_of(name);
         let refused = |errno| match errno {
             Errno::NOENT => Error::NoSuchName(name),
             _ => Error::refused(Attempt::RemoveName, 0, errno),
         };
-        // Removed first, because once the name is free, the second file may belong to another
-        // heap.
+        // The second file is removed first, because once the name is free, a second file with
+        // this name may belong to another heap.
         pool::remove_name(name);
         file::remove_named(path.as_c_str().map_err(refused)?).map_err(refused)
     }
 
     fn create(wanted: &Wanted, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
         let (header, choice, second, metadata, data) = halving(wanted, |geometry| {
-            // Checked first, because this check uses no resource that others could need.
+            // This check comes first, because it uses no resource that other processes could
+            // need.
             file::can_have_size(Header::shared(geometry).file_bytes())?;
             let mut choice = Choice::shared(wanted.pages, &geometry);
             let second = pool::create(&geometry, name, &mut choice);
@@ -122,12 +128,13 @@ impl Region {
             Ok((header, choice, second, metadata, data))
         })?;
         if name.is_none() {
-            // With its size sealed, no process can truncate it while another uses it.
+            // If the size is sealed, no process can truncate the file while another process uses
+            // it.
             file::seal_size(file.as_fd())
                 .map_err(|errno| Error::refused(Attempt::SizeFile, 0, errno))?;
         }
-        // Populated before the first access, so that a full file system is an error and not a
-        // signal.
+        // The metadata is populated before the first access, so that a full file system causes an
+        // error and not a signal.
         populate_start(file.as_fd(), &metadata, &header.geometry)?;
         // SAFETY: the header was just mapped and populated.
         header.write(unsafe { header_words(metadata.start) });
@@ -136,8 +143,8 @@ impl Region {
     }
 
     fn attach(pages: Pages, file: OwnedFd, source: pool::Source<'_>) -> Result<Self, Error> {
-        // A heap can be found by name while its creator is still building it; a descriptor belongs
-        // to a complete heap.
+        // By its name, this process can find a heap that another process is still building. A
+        // descriptor belongs to a complete heap.
         let patience_ns = if matches!(source, pool::Source::Name(_)) { PATIENCE_NS } else { 0 };
         let header = read_header(file.as_fd(), patience_ns)?;
         let second = pool::open(&header, file.as_fd(), source)?;
@@ -191,15 +198,16 @@ impl Region {
     ) -> Result<Backing, Refusal> {
         let address = self.page_address(page);
         if is_named {
-            // The file system of a named file is limited; an access beyond its limit would raise
-            // a signal.
+            // The file system of a named file is limited. An access to memory beyond the limit
+            // would raise a signal.
             if !self.allocate_in(file, page * PAGE, PAGE) {
                 return Err(Refusal::Exhausted);
             }
         }
         if urgency == Urgency::Ahead {
             match memory::populate(address, PAGE) {
-                // A kernel before 5.14 cannot populate; then the first access gets the memory.
+                // Linux before 5.14 cannot populate a mapping, so the first access gets the
+                // memory.
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(_) => return Err(Refusal::Exhausted),
             }
@@ -213,7 +221,7 @@ impl Region {
 
 impl Region {
     /// Allocates memory in the heap's file for a part of the data that the caller has claimed and
-    /// that holds nothing. Returns false if there is none.
+    /// that contains no data yet. Returns false if there is no memory.
     pub(crate) fn allocate(&self, start: usize, bytes: usize) -> bool {
         self.file().is_none_or(|file| self.allocate_in(file, start, bytes))
     }
@@ -225,14 +233,14 @@ impl Region {
         }
         let is_enough = file::free_bytes(file) >= PAGE as u64 / METADATA_SHARE;
         if !is_enough {
-            // SAFETY: the caller has claimed the part, and it holds nothing yet.
+            // SAFETY: the caller has claimed the part, and it contains no data yet.
             let _ = unsafe { memory::discard_shared(self.data.addr().get() + start, bytes) };
         }
         is_enough
     }
 
     /// Makes the kernel map a part of the metadata, in whole pages. Returns false if there is no
-    /// memory for it; an access would then raise a signal.
+    /// memory for the part. An access would then raise a signal.
     pub(crate) fn bring_metadata(&self, start: usize, bytes: usize) -> bool {
         let address = self.metadata.addr().get() + start;
         if self.is_gradual && memory::open(address, bytes).is_err() {
@@ -240,7 +248,8 @@ impl Region {
         }
         match memory::populate(address, bytes) {
             Ok(()) => true,
-            // A kernel before 5.14 cannot populate, but the file can still get the memory.
+            // Linux before 5.14 cannot populate a mapping, but the memory can be allocated in the
+            // file.
             Err(Errno::INVAL) => self
                 .file()
                 .is_none_or(|file| file::allocate(file, start as u64, bytes as u64).is_ok()),
@@ -258,7 +267,8 @@ fn path_of(name: Name) -> Path<PATH_BYTES> {
     path
 }
 
-/// Maps metadata and data of a heap's file, and the part of the data in its second file.
+/// Maps the metadata and the data from a heap's file, and a part of the data from its second
+/// file.
 fn map(
     header: &Header,
     file: BorrowedFd<'_>,
@@ -271,14 +281,15 @@ fn map(
     let source = Source::Shared { file, offset: 0 };
     // SAFETY: the range was just reserved.
     unsafe { memory::map_at(metadata.address(), metadata.bytes, source) }?;
-    // The tables are sparse: huge pages would multiply their memory.
+    // The tables are sparse, so huge pages would multiply their memory.
     let _ = memory::prefer_small(metadata.address(), metadata.bytes);
-    // The end of the metadata is mapped again before the data, and never accessed there.
+    // The end of the metadata is mapped a second time before the data, and is never accessed
+    // there.
     let front = data.front_bytes;
     let source = Source::Shared { file, offset: header.data_offset - front as u64 };
     // SAFETY: likewise.
     unsafe { memory::map_at(data.front(), front + data.bytes, source) }?;
-    // Advised in one call, so that the data remains one mapping with the page before it.
+    // One call advises for both, so that the data and the page before it remain one mapping.
     advise_pages(data.front(), front + data.bytes, choice);
     if let Some((second, pool)) = second.zip(header.pool) {
         pool::map(data.address(), geometry, second, &pool)?;
@@ -287,16 +298,15 @@ fn map(
         let start = data.address() + node as usize * geometry.node_stride();
         bind_node(start, geometry.node_pages as usize * PAGE, geometry, node);
     }
-    // In a program that locks all its memory, the kernel populates the data mapping only up to this
-    // guard. If pages of the pool, or nodes, split the data, that holds for the first part only.
-    // SAFETY: nothing accesses the page before the data.
+    // If a program locks all its memory, the kernel populates the data mapping only up to this
+    // guard. If the data has several mappings, because of pages of the pool or several nodes,
+    // this is true only for the first mapping. SAFETY: nothing accesses the page before the data.
     let _ = unsafe { memory::guard(data.front(), front) };
     Ok((metadata, data))
 }
 
-/// Makes those parts of the metadata present that every heap uses: everything before the tables
-/// that grow with the heap, the bitmaps of pages, and the bits that say which other parts are
-/// present.
+/// Gets memory for the parts of the metadata that every heap uses:
+/// [`Layout::first_parts`](crate::layout::Layout::first_parts).
 fn populate_start(
     file: BorrowedFd<'_>,
     metadata: &Mapping,

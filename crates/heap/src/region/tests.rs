@@ -20,7 +20,7 @@ fn start_of(region: &Region, page: usize) -> *mut u64 {
     region.data().as_ptr().wrapping_add(page * PAGE).cast()
 }
 
-/// Writes a word at the start of a page and reads it elsewhere.
+/// Writes a word at the start of a page.
 fn poke(region: &Region, page: usize, value: u64) {
     // SAFETY: the page was provided, so it is mapped and writable.
     unsafe { start_of(region, page).write_volatile(value) };
@@ -42,7 +42,7 @@ fn private_region_is_aligned_empty_and_usable() {
         assert_eq!((provided.first, provided.count), (3, 1));
         assert_eq!(peek(&region, 3), 0);
         poke(&region, 3, 7);
-        // SAFETY: nothing relies on the page.
+        // SAFETY: no code needs the page's content.
         assert!(unsafe { region.give_back(3, provided.backing) });
         assert_eq!(peek(&region, 3), 0);
     }
@@ -67,7 +67,7 @@ fn two_attachments_see_the_same_data() {
     creator.provide(5, Urgency::Ahead).unwrap();
     poke(&creator, 5, 41);
     assert_eq!(peek(&other, 5), 41);
-    // SAFETY: nothing relies on the page.
+    // SAFETY: no code needs the page's content.
     assert!(unsafe { other.give_back(5, Backing::Plain) });
     assert_eq!(peek(&creator, 5), 0);
 }
@@ -88,7 +88,8 @@ fn name_is_taken_once_found_and_removed() {
     assert_eq!(peek(&other, 0), 9);
 }
 
-/// Plants a file under a name, and returns the error of attaching to it.
+/// Creates a file that is not a heap under a heap's name, and returns the error of an attempt to
+/// attach to it.
 fn attach_planted(label: &str, plant: impl FnOnce(&str)) -> Error {
     let name = unique(label);
     let path = format!("/dev/shm/haul-heap.{name}");
@@ -143,7 +144,7 @@ fn attach_refuses_file_of_another_user() {
     });
     let others = Error::OtherUser { owner: 65534, user: 0 };
     assert_eq!(error, others);
-    // If another user's link has the name, it is not followed, and no heap is created.
+    // If the name is a link of another user, the link is not followed, and no heap is created.
     let name = unique("squatted");
     let path = format!("/dev/shm/haul-heap.{name}");
     std::os::unix::fs::symlink("/dev/shm/gone", &path).unwrap();
@@ -168,10 +169,10 @@ fn attach_refuses_truncated_heap() {
     Region::remove_name(name).unwrap();
 }
 
-/// An allocator of the caller with one extent, anywhere in its range.
+/// A provider with one extent, at any place in the range.
 struct OneExtent(std::sync::Mutex<Option<usize>>);
 
-// SAFETY: hands out the one extent that the test made for it, once.
+// SAFETY: hands out the one extent that the test prepared, only once.
 unsafe impl external::Extents for OneExtent {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let address = self.0.lock().unwrap().take()?;
@@ -196,10 +197,10 @@ fn external_region_takes_extents() {
     let provided = region.provide(0, Urgency::Now).unwrap();
     assert_eq!(provided, Provided { first: 11, count: 1, backing: Backing::External, kept: 0 });
     assert_eq!(region.provide(0, Urgency::Now), Err(Refusal::Exhausted));
-    // SAFETY: nothing relies on the page.
+    // SAFETY: no code needs the page's content.
     assert!(unsafe { region.give_back(11, Backing::External) });
     assert!(region.provide(0, Urgency::Now).is_ok());
-    // An extent outside the range is refused and given back.
+    // The heap refuses an extent outside the range and gives it back.
     *extents.0.lock().unwrap() = Some(base - PAGE);
     assert_eq!(region.provide(0, Urgency::Now), Err(Refusal::Exhausted));
     assert_eq!(*extents.0.lock().unwrap(), Some(base - PAGE));
@@ -223,8 +224,8 @@ fn second_external_region_must_match_the_first() {
     let error =
         Region::over_external(&wanted(0), External { metadata: Some((area, 4096)), ..good });
     assert!(matches!(error.err(), Some(Error::BadExternal { .. })));
-    // Without a heap, the caller owns every byte of the area again.
-    // SAFETY: the pages were provided, and nothing else uses them.
+    // When no heap exists any more, the caller owns every byte of the area again. SAFETY: the
+    // pages were provided, and nothing else uses them.
     let area = unsafe { core::slice::from_raw_parts(area.as_ptr(), bytes) };
     assert!(area[4096..].iter().all(|byte| *byte == 0));
 }

@@ -1,5 +1,5 @@
-//! Files: memory files without a name, named files of shared memory, and small files read into a
-//! caller's buffer. Paths are built in place: nothing here allocates.
+//! Files: memory files without a name, named files of shared memory, and small files that are
+//! read into a caller's buffer. Paths are built in place, so no function here allocates.
 
 use core::ffi::CStr;
 
@@ -24,7 +24,7 @@ impl<const N: usize> Path<N> {
         Self { bytes: [0; N], length: 0, is_cut: false }
     }
 
-    /// Appends `piece`. If it does not fit, the path becomes unusable.
+    /// Appends `piece`. If `piece` does not fit, the path becomes invalid.
     pub(crate) fn push(&mut self, piece: &[u8]) {
         // One byte is reserved for the terminating zero.
         let end = self.length + piece.len();
@@ -64,7 +64,7 @@ impl<const N: usize> Path<N> {
 /// The attributes of an open file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
-    /// The user that owns it.
+    /// The user that owns the file.
     pub(crate) owner: u32,
     /// Permission bits.
     pub(crate) mode: u32,
@@ -72,17 +72,18 @@ pub(crate) struct Facts {
     pub(crate) size: u64,
     /// Whether it is a regular file (memory files are).
     pub(crate) is_regular: bool,
-    /// Its file system and its inode number, which together are unique.
+    /// The numbers of its file system and its inode, which together are unique.
     pub(crate) identity: [u64; 2],
 }
 
-/// A new memory file without a name, of size zero, closed on exec. The caller decides whether to
-/// share it with a new program.
+/// Creates a memory file without a name, of size zero, closed on exec. The caller decides whether
+/// to share the file with a new program.
 pub(crate) fn create_unnamed(label: &CStr) -> Result<OwnedFd, Errno> {
     above_streams(fs::memfd_create(label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
 }
 
-/// A new memory file without a name whose memory comes from the pool of huge pages of this size.
+/// Creates a memory file without a name. Its memory comes from the pool of huge pages of this
+/// size.
 pub(crate) fn create_unnamed_huge(label: &CStr, size: HugeSize) -> Result<OwnedFd, Errno> {
     let size = match size {
         HugeSize::Mib2 => MemfdFlags::HUGE_2MB,
@@ -92,39 +93,40 @@ pub(crate) fn create_unnamed_huge(label: &CStr, size: HugeSize) -> Result<OwnedF
     above_streams(fs::memfd_create(label, flags)?)
 }
 
-/// Bytes of a page of the pool that the file's memory comes from; `None` for plain memory.
+/// The page size of the pool from which the file's memory comes; `None` for plain memory.
 pub(crate) fn huge_page_bytes(file: BorrowedFd<'_>) -> Option<u64> {
-    /// `HUGETLBFS_MAGIC` of the kernel's `include/uapi/linux/magic.h`.
+    /// `HUGETLBFS_MAGIC` in the kernel's `include/uapi/linux/magic.h`.
     const HUGETLBFS: u32 = 0x9584_58f6;
     let status = fs::fstatfs(file).ok()?;
     (status.f_type as u32 == HUGETLBFS).then(|| status.f_bsize.max(0) as u64)
 }
 
-/// A new file at `path` for this user alone; `EXIST` if the name is taken.
+/// Creates a file at `path` for this user alone; `EXIST` if the name is in use.
 pub(crate) fn create_named(path: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     above_streams(fs::open(path, flags, Mode::RUSR | Mode::WUSR)?)
 }
 
-/// Opens the file at `path` for reading and writing; a symbolic link is refused with `LOOP`.
+/// Opens the file at `path` for reading and writing; refuses a symbolic link with `LOOP`.
 pub(crate) fn open_named(path: &CStr) -> Result<OwnedFd, Errno> {
-    // NONBLOCK: opening a FIFO that was planted under the name must not block.
+    // NONBLOCK: another user may have created a FIFO with this name, and opening it must not
+    // block.
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     above_streams(fs::open(path, flags, Mode::empty())?)
 }
 
-/// A handle of a file that a process has open, by its link in `/proc`, for inspection. It does not
-/// open the file, because opening a device can have side effects.
+/// A handle for inspecting a file that a process has open. `path` is the file's link in `/proc`.
+/// The file itself is not opened, because opening a device can have side effects.
 pub(crate) fn handle(path: &CStr) -> Result<OwnedFd, Errno> {
     fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A handle of the file that this process has open under a descriptor.
+/// A handle of the file that this process has open with the descriptor `number`.
 pub(crate) fn handle_of_own(number: u32) -> Result<OwnedFd, Errno> {
     handle(own_link(number).as_c_str()?)
 }
 
-/// Opens the file of a handle for reading and writing.
+/// Opens the file to which a handle belongs for reading and writing.
 pub(crate) fn reopen(handle: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let path = own_link(handle.as_raw_fd() as u32);
@@ -138,15 +140,15 @@ fn own_link(number: u32) -> Path<32> {
     path
 }
 
-/// [`Facts::identity`] from the kernel's cache: does not ask a user-space file system, which may
-/// never answer.
+/// [`Facts::identity`] from the kernel's cache. Does not ask a file system in user space, which
+/// may never answer.
 pub(crate) fn cached_identity(file: BorrowedFd<'_>) -> Result<[u64; 2], Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let status = fs::statx(file, c"", flags, StatxFlags::INO)?;
     Ok([fs::makedev(status.stx_dev_major, status.stx_dev_minor), status.stx_ino])
 }
 
-/// The device number of the file system at a path.
+/// The device number of the file system that contains a path.
 pub(crate) fn device_at(path: &CStr) -> Result<u64, Errno> {
     fs::stat(path).map(|stat| stat.st_dev)
 }
@@ -161,7 +163,7 @@ pub(crate) fn owner_at(path: &CStr) -> Result<u32, Errno> {
     fs::lstat(path).map(|stat| stat.st_uid)
 }
 
-/// Removes the name; the file exists until its last mapping is unmapped.
+/// Removes a file's name. The file exists until its last mapping is unmapped.
 pub(crate) fn remove_named(path: &CStr) -> Result<(), Errno> {
     fs::unlink(path)
 }
@@ -178,30 +180,31 @@ pub(crate) fn facts(file: BorrowedFd<'_>) -> Result<Facts, Errno> {
     })
 }
 
-/// Sets the size in bytes; the new part reads as zeros and uses no memory. `FBIG` if the process
-/// may not make a file that long (RLIMIT_FSIZE). Without that check, the kernel would also send
-/// SIGXFSZ, which ends a program.
+/// Sets the file's size in bytes. The new part reads as zeros and uses no memory. `FBIG` if the
+/// process may not create a file of this size (RLIMIT_FSIZE). The size is checked first, because
+/// the kernel would also send SIGXFSZ, which ends the program.
 pub(crate) fn set_size(file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
     can_have_size(bytes)?;
     fs::ftruncate(file, bytes)
 }
 
-/// Whether this process may make a file of `bytes` bytes.
+/// An error if this process may not create a file of `bytes` bytes.
 pub(crate) fn can_have_size(bytes: u64) -> Result<(), Errno> {
     if bytes <= limit::of(Resource::Fsize) { Ok(()) } else { Err(Errno::FBIG) }
 }
 
-/// Seals the size of a memory file, so that no mapping of it can lose its end.
+/// Seals the size of a memory file, so that no mapping of the file can lose its end.
 pub(crate) fn seal_size(file: BorrowedFd<'_>) -> Result<(), Errno> {
     fs::fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
 }
 
-/// Whether no process can truncate the file. A seal is never removed.
+/// Whether no process can truncate the file. A seal cannot be removed.
 pub(crate) fn is_size_sealed(file: BorrowedFd<'_>) -> bool {
     fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }
 
-/// Allocates memory for a part of the file, or for none of it: `NOSPC` if its file system is full.
+/// Allocates memory for a part of the file. On an error, allocates none; the error is `NOSPC` if
+/// the file system is full.
 pub(crate) fn allocate(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno> {
     loop {
         match fs::fallocate(file, fs::FallocateFlags::KEEP_SIZE, offset, bytes) {
@@ -211,7 +214,8 @@ pub(crate) fn allocate(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<
     }
 }
 
-/// Bytes that are free in the file's file system; `u64::MAX` if it has no limit.
+/// The number of free bytes in the file's file system; `u64::MAX` if the file system has no
+/// limit.
 pub(crate) fn free_bytes(file: BorrowedFd<'_>) -> u64 {
     match fs::fstatfs(file) {
         // A memory file system without a limit reports 0 blocks.
@@ -225,18 +229,19 @@ pub(crate) fn free_bytes(file: BorrowedFd<'_>) -> u64 {
 /// A second descriptor of a file, closed on exec.
 pub(crate) fn duplicate(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(file, FIRST_NUMBER).map_err(|errno| match errno {
-        // The limit of open files lies below the number: fcntl(2).
+        // The limit of open files is below `FIRST_NUMBER`: fcntl(2).
         Errno::INVAL => Errno::MFILE,
         errno => errno,
     })
 }
 
-/// The lowest descriptor that the heap keeps. Lower ones are the standard streams, which a program
-/// may have closed, but to which it and its libraries may still write.
+/// The lowest descriptor that the heap keeps. Lower descriptors are the standard streams. A
+/// program may have closed them, but the program and its libraries may still write to these
+/// descriptors.
 const FIRST_NUMBER: i32 = 3;
 
-/// Moves a file to a descriptor above the standard streams. No system call if its descriptor is
-/// above them already.
+/// Moves a file to a descriptor above the standard streams. Makes no system call if its
+/// descriptor is already above them.
 fn above_streams(file: OwnedFd) -> Result<OwnedFd, Errno> {
     match file.as_raw_fd() < FIRST_NUMBER {
         true => duplicate(file.as_fd()),
@@ -276,8 +281,8 @@ pub(crate) fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> R
     Ok(true)
 }
 
-/// Reads exactly `buffer.len()` bytes at `offset` of the file at `path`. Returns false if it is
-/// shorter.
+/// Reads exactly `buffer.len()` bytes at `offset` of the file at `path`. Returns false if the
+/// file is shorter.
 pub(crate) fn read_path_at(path: &CStr, buffer: &mut [u8], offset: u64) -> Result<bool, Errno> {
     let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     read_at(file.as_fd(), buffer, offset)
@@ -330,7 +335,7 @@ mod tests {
         let handle = handle_of_own(file.as_raw_fd() as u32).unwrap();
         let identity = facts(file.as_fd()).unwrap().identity;
         assert_eq!(cached_identity(handle.as_fd()), Ok(identity));
-        // The handle cannot be read or written.
+        // It is not possible to read or write through the handle.
         assert!(rustix::io::write(&handle, &[1]).is_err());
         let again = reopen(handle.as_fd()).unwrap();
         assert_eq!(facts(again.as_fd()).unwrap().identity, identity);

@@ -1,6 +1,6 @@
 //! Sizes of huge pages.
 
-/// A size of huge pages that the kernel keeps a pool of.
+/// A size of huge pages for which the kernel can have a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HugeSize {
     /// 2 MiB.
@@ -23,7 +23,7 @@ impl HugeSize {
         1 << self.log2()
     }
 
-    /// The folder of its pools.
+    /// The folder in `/sys` that describes the pool.
     pub(super) const fn folder(self) -> &'static [u8] {
         match self {
             Self::Mib2 => b"hugepages-2048kB",

@@ -1,6 +1,5 @@
-//! Facts of the machine on which the heap's choices depend: memory, huge pages, nodes. They are
-//! read from `/proc` and `/sys` into buffers on the stack. A fact that cannot be read counts as
-//! absent.
+//! Facts about the machine that the heap needs: memory, huge pages, nodes. They are read from
+//! `/proc` and `/sys` into buffers on the stack. A fact that cannot be read counts as absent.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,8 +11,8 @@ use super::{file, raw};
 /// brackets.
 const LINE_BYTES: usize = 256;
 
-/// The most NUMA nodes that the heap distinguishes. Memory of higher nodes is used without
-/// placement.
+/// The most NUMA nodes that the heap distinguishes. The heap does not place memory on higher
+/// nodes.
 pub(crate) const NODES_MAX: usize = 8;
 
 const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
@@ -21,9 +20,9 @@ const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
 /// The pool of one size of huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pool {
-    /// Pages in the pool, used or not.
+    /// Pages in the pool, in use or free.
     pub(crate) pages: u64,
-    /// Pages that are neither used nor reserved.
+    /// Pages that are neither in use nor reserved.
     pub(crate) free: u64,
 }
 
@@ -32,13 +31,13 @@ pub(crate) struct Pool {
 pub(crate) enum Transparent {
     /// Everywhere.
     Always,
-    /// Where a program requests them (madvise).
+    /// In memory for which a program requests them (madvise).
     Asked,
     /// Never, or the kernel does not support them.
     Never,
 }
 
-/// NUMA nodes that have memory, by the kernel's numbers.
+/// The kernel's numbers for the NUMA nodes that have memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
     numbers: [u8; NODES_MAX],
@@ -60,7 +59,7 @@ impl Nodes {
             let first = file::parse_number(ends.next()?)?;
             let last = ends.next().map_or(Some(first), file::parse_number)?;
             for number in first..=last.min(first.saturating_add(1024)) {
-                // A node above the distinguished ones is not placed.
+                // The heap does not distinguish nodes with higher numbers.
                 let Ok(number) = u8::try_from(number) else { break };
                 if nodes.count == NODES_MAX || u32::from(number) >= raw::NODES_MAX {
                     break;
@@ -75,10 +74,10 @@ impl Nodes {
 
 /// Bytes of the smallest page. Reads a file on the first call.
 ///
-/// rustix knows it too, but reads the vDSO at the address in the kernel's own record, where nothing
-/// is mapped under valgrind.
+/// rustix also has this number, but for this it reads the vDSO. Under valgrind, no vDSO is mapped
+/// at the address that the kernel reports.
 pub(crate) fn page_bytes() -> usize {
-    /// The assumption if the kernel does not report it: the only size on x86-64.
+    /// The assumption if the kernel does not report the size. It is the only size on x86-64.
     const DEFAULT: usize = 4096;
     static BYTES: AtomicUsize = AtomicUsize::new(0);
     let known = BYTES.load(Ordering::Relaxed);
@@ -96,8 +95,7 @@ pub(crate) fn page_bytes() -> usize {
 /// The entry of the auxiliary vector with the page size: `include/uapi/linux/auxvec.h`.
 const AT_PAGESZ: usize = 6;
 
-/// The value of the entry `kind` of the auxiliary vector, whose entries each hold a kind and a
-/// value.
+/// The value of the entry `kind` in the auxiliary vector. Each entry contains a kind and a value.
 fn auxiliary(record: &[u8], kind: usize) -> Option<usize> {
     let (words, _) = record.as_chunks::<{ size_of::<usize>() }>();
     let entries =
@@ -108,9 +106,9 @@ fn auxiliary(record: &[u8], kind: usize) -> Option<usize> {
         .map(|(_, value)| value)
 }
 
-/// Whether the kernel counts writable memory, used or not, and refuses it beyond a limit of the
-/// process (RLIMIT_DATA) or of the machine. One system call, and three more if the process has no
-/// such limit.
+/// Whether the kernel counts writable memory, even unused memory, and refuses more than a limit
+/// of the process (RLIMIT_DATA) or of the machine. One system call, and three more if the process
+/// has no such limit.
 pub(crate) fn is_writable_counted() -> bool {
     limit::of(Resource::Data) != u64::MAX || is_commit_strict()
 }
@@ -122,12 +120,13 @@ pub(crate) fn is_commit_strict() -> bool {
         .is_ok_and(|text| text.first() == Some(&b'2'))
 }
 
-/// Bytes of this process's addresses, and of its private writable memory: the values that RLIMIT_AS
-/// and RLIMIT_DATA limit. 0 if the kernel does not report them.
+/// How many bytes of addresses, and of private writable memory, this process uses: the values
+/// that RLIMIT_AS and RLIMIT_DATA limit. 0 if the kernel does not report them.
 pub(crate) fn used_bytes() -> [u64; 2] {
     let mut buffer = [0; LINE_BYTES];
     let text = file::read_small(c"/proc/self/statm", &mut buffer).unwrap_or_default();
-    // proc_pid_statm(5): the first is the size, the sixth the data.
+    // proc_pid_statm(5): the first number is the size of the address space, the sixth number is
+    // the size of the data.
     let field = |index| {
         text.split(|byte| *byte == b' ').nth(index).and_then(file::parse_number).unwrap_or(0)
     };
@@ -148,7 +147,7 @@ pub(crate) fn memory_bytes() -> u64 {
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)))
 }
 
-/// The pool of one size of huge pages; `None` if the kernel has none.
+/// The pool of one size of huge pages; `None` if the kernel has no such pool.
 pub(crate) fn pool(size: HugeSize) -> Option<Pool> {
     let value = |name| number_in(&[b"/sys/kernel/mm/hugepages/", size.folder(), b"/", name]);
     let (free, reserved) = (value(b"free_hugepages")?, value(b"resv_hugepages").unwrap_or(0));
@@ -174,7 +173,7 @@ pub(crate) fn nodes() -> Nodes {
         .unwrap_or(Nodes { numbers: [0; NODES_MAX], count: 1 })
 }
 
-/// The kernel's number of the node on which this thread runs. One system call.
+/// The kernel's number for the node on which this thread runs. One system call.
 pub(crate) fn own_node() -> u32 {
     raw::current_node().unwrap_or(0)
 }
@@ -182,12 +181,13 @@ pub(crate) fn own_node() -> u32 {
 /// The physical address of a byte of this process; `None` if the page is not present or the kernel
 /// does not report it. Three system calls.
 pub(crate) fn physical_address(address: usize) -> Option<u64> {
-    /// Bytes of an entry, one for each page of the address space: the kernel's
+    /// Bytes per entry. There is one entry per page of the address space: the kernel's
     /// `Documentation/admin-guide/mm/pagemap.rst`.
     const ENTRY: usize = 8;
     /// Bit 63: the page is present.
     const PRESENT: u64 = 1 << 63;
-    /// Bits 0 to 54: the number of the page frame, or zero for a process that may not know it.
+    /// Bits 0 to 54: the page frame number. The kernel reports zero if it does not show the
+    /// number to the process.
     const FRAME: u64 = (1 << 55) - 1;
     let mut bytes = [0; ENTRY];
     let page = page_bytes();
@@ -206,7 +206,8 @@ fn choice(path: &core::ffi::CStr) -> Transparent {
         return Transparent::Never;
     };
     match chosen(text) {
-        // within_size is "always" for a file of this size, and force is a test setting.
+        // within_size has the effect of "always" for a file of this size, and force is a setting
+        // for tests.
         b"always" | b"within_size" | b"force" => Transparent::Always,
         b"madvise" | b"advise" => Transparent::Asked,
         _ => Transparent::Never,

@@ -1,7 +1,7 @@
-//! Address space: reserved, mapped, populated, given back.
+//! Reserves, maps, populates and gives back address space.
 //!
-//! Addresses are passed as integers where a mapping may be missing, so that no reference is ever
-//! made to memory that could be missing.
+//! An address is an integer if its mapping may be missing, so that there is never a reference to
+//! missing memory.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -13,7 +13,7 @@ use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use super::{Errno, raw};
 
-/// The memory of a mapping.
+/// The source of a mapping's memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     /// Memory of this process alone.
@@ -27,12 +27,14 @@ pub(crate) enum Source<'a> {
     },
 }
 
-/// How many addresses a reservation tries if there is no room for a range with a margin.
+/// How many addresses a reservation tries if the system refuses a range with a margin for
+/// alignment.
 #[cfg(not(miri))]
 const ADDRESSES_TRIED: usize = 16;
 
 /// Reserves `bytes` of address space at a multiple of `alignment` (a power of two and a multiple
-/// of the page size). The range is not readable and not charged. A few system calls.
+/// of the page size). The range is not readable, and the kernel does not count it as memory. A
+/// few system calls.
 pub(crate) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     debug_assert!(alignment.is_power_of_two());
     #[cfg(miri)]
@@ -53,8 +55,8 @@ pub(crate) fn reserve_at(address: usize, bytes: usize) -> Result<(), Errno> {
     if start == target {
         return Ok(());
     }
-    // A kernel before 4.17 treats the address as a hint.
-    // SAFETY: the range was just made and nothing refers to it.
+    // Linux before 4.17 treats the address as a hint. SAFETY: the range was just mapped and
+    // nothing refers to it.
     unsafe { unmap(start.addr(), bytes) }?;
     Err(Errno::EXIST)
 }
@@ -68,7 +70,8 @@ fn reserve_mapped(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> 
     let head = start.addr().wrapping_neg() & (alignment - 1);
     let tail = padded - head - bytes;
     if head != 0 {
-        // SAFETY: the first `head` bytes belong to the range just made and nothing refers to them.
+        // SAFETY: the first `head` bytes belong to the range that was just mapped, and nothing
+        // refers to them.
         unsafe { unmap(start.addr(), head) }?;
     }
     if tail != 0 {
@@ -81,16 +84,17 @@ fn reserve_mapped(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> 
 #[cfg(not(miri))]
 fn reserve_anywhere(bytes: usize) -> Result<*mut c_void, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: without an address, the kernel picks a range that nothing else uses.
+    // SAFETY: without an address, the kernel chooses an unused range.
     unsafe { mm::mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), flags) }
 }
 
-/// Reserves without a margin, which may not fit under a limit on addresses. The kernel shows a free
-/// range, and aligned addresses below it are tried one by one.
+/// Reserves a range without a margin for alignment, because a limit on addresses may leave no
+/// room for it. The kernel shows a free range, and the aligned addresses below it are tried one
+/// by one.
 #[cfg(not(miri))]
 fn reserve_without_margin(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     let shown = reserve_anywhere(bytes)?;
-    // SAFETY: the range was just made and nothing refers to it.
+    // SAFETY: the range was just mapped and nothing refers to it.
     unsafe { unmap(shown.addr(), bytes) }?;
     let mut candidate = shown.addr() & !(alignment - 1);
     for _ in 0..ADDRESSES_TRIED {
@@ -112,7 +116,7 @@ fn reserve_without_margin(bytes: usize, alignment: usize) -> Result<NonNull<u8>,
 ///
 /// # Safety
 ///
-/// The range belongs to a reservation of the caller, and nothing relies on its content.
+/// The range belongs to a reservation of the caller, and nothing needs its content.
 pub(crate) unsafe fn map_at(address: usize, bytes: usize, source: Source<'_>) -> Result<(), Errno> {
     // SAFETY: the caller promises the conditions of `map_closed_at`.
     unsafe { map_closed_at(address, bytes, source) }?;
@@ -133,7 +137,7 @@ pub(crate) unsafe fn map_closed_at(
     if cfg!(miri) {
         return Ok(());
     }
-    // Without access, nothing is populated; the lock is removed below.
+    // The kernel does not populate a mapping without access. The lock is removed below.
     let protection = ProtFlags::empty();
     let flags = MapFlags::FIXED | MapFlags::NORESERVE;
     let target = address as *mut c_void;
@@ -148,41 +152,42 @@ pub(crate) unsafe fn map_closed_at(
             unsafe { mm::mmap(target, bytes, protection, flags, file, offset) }
         }
     }?;
-    // SAFETY: the range was just mapped; unlocking changes no content. It fails where nothing could
-    // have been locked.
+    // SAFETY: the range was just mapped; unlocking changes no content. It fails only if nothing
+    // could have been locked.
     let _ = unsafe { mm::munlock(target, bytes) };
     Ok(())
 }
 
 /// Makes a range that was mapped without access readable and writable; no effect if it already
-/// was. If the program has locked the range since, it is populated.
+/// was. If the program has locked the range meanwhile, this also populates it.
 pub(crate) fn open(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
     }
     let protection = MprotectFlags::READ | MprotectFlags::WRITE;
-    // SAFETY: adding access breaks no user; it fails where nothing is mapped.
+    // SAFETY: adding access breaks no user; the call fails if nothing is mapped there.
     unsafe { mm::mprotect(address as *mut c_void, bytes, protection) }
 }
 
-/// Makes a range that was mapped without access readable only. It reads as its content, or zeros,
-/// and does not count as writable memory.
+/// Makes a range that was mapped without access readable only. A read returns the content, or
+/// zeros for pages without memory. The range does not count as writable memory.
 pub(crate) fn open_to_read(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
     }
-    // SAFETY: adding access breaks no user; it fails where nothing is mapped.
+    // SAFETY: adding access breaks no user; the call fails if nothing is mapped there.
     unsafe { mm::mprotect(address as *mut c_void, bytes, MprotectFlags::READ) }
 }
 
-/// Makes the kernel stop at this page when it populates the mapping of the page: in a program that
-/// locks all its memory (mlockall), only the part of the mapping before the page is populated. The
-/// rest is locked when it is accessed. A kernel before 6.13 does not support it, nor does one
-/// before 6.15 for a file (`INVAL`); it has no effect then.
+/// Makes the kernel stop at this page when it populates the page's mapping. If a program locks
+/// all its memory (mlockall), the kernel populates only the part of the mapping before the page,
+/// and locks the other part when it is accessed. Linux before 6.13, or before 6.15 for a file,
+/// does not support this. In this case the call has no effect and returns `INVAL`.
 ///
 /// # Safety
 ///
-/// Nothing relies on the content of the page, and nothing accesses it in this process from now on.
+/// Nothing needs the content of the page, and nothing accesses the page in this process from now
+/// on.
 pub(crate) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
@@ -191,12 +196,13 @@ pub(crate) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
     unsafe { raw::guard(address, bytes) }
 }
 
-/// Restores the access that [`guard`] removed; no effect if it removed none.
+/// Restores the access that [`guard`] removed. Has no effect if `guard` had none.
 pub(crate) fn unguard(address: usize, bytes: usize) -> Result<(), Errno> {
     raw::unguard(address, bytes)
 }
 
-/// Replaces the mapping with private zeros, readable and writable. Safe in a signal handler.
+/// Replaces the mapping with private zeros, readable and writable. May be called in a signal
+/// handler.
 ///
 /// # Safety
 ///
@@ -211,7 +217,7 @@ pub(crate) unsafe fn put_zeros(address: usize, bytes: usize) -> Result<(), Errno
 /// A page with memory for [`put_spare`].
 pub(crate) fn spare(page_bytes: usize) -> Result<usize, Errno> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: without an address, the kernel picks a range that nothing else uses.
+    // SAFETY: without an address, the kernel chooses an unused range.
     let spare =
         unsafe { mm::mmap_anonymous(core::ptr::null_mut(), page_bytes, protection, flags) }?;
     // SAFETY: it was just mapped as writable.
@@ -219,8 +225,8 @@ pub(crate) fn spare(page_bytes: usize) -> Result<usize, Errno> {
     Ok(spare.addr())
 }
 
-/// Replaces each page of a mapping with the spare page, for a process that may get no more
-/// memory, because of its own limit or the system's. Safe in a signal handler.
+/// Replaces each page of a mapping with the spare page, for a process that gets no more memory,
+/// because of its own limit or the system's limit. May be called in a signal handler.
 ///
 /// # Safety
 ///
@@ -232,9 +238,8 @@ pub(crate) unsafe fn put_spare(
     bytes: usize,
 ) -> Result<(), Errno> {
     let (none, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED);
-    // Replaced in one call, because a part of a huge page cannot be replaced. The mapping is not
-    // writable, so no limit refuses it.
-    // SAFETY: the caller's promise.
+    // One call replaces the whole range, because a part of a huge page cannot be replaced. The
+    // new mapping is not writable, so no limit refuses it. SAFETY: the caller's promise.
     unsafe {
         mm::mmap_anonymous(address as *mut c_void, bytes, none, flags | MapFlags::NORESERVE)
     }?;
@@ -261,35 +266,37 @@ pub(crate) unsafe fn unmap(address: usize, bytes: usize) -> Result<(), Errno> {
 }
 
 /// Makes every page of the range present and writable. Returns an error if memory or the pool of
-/// huge pages is exhausted, where the first access would raise a signal. Linux 5.14 or newer;
-/// `INVAL` before.
+/// huge pages is exhausted; without this call, the first access would then raise a signal. Linux
+/// 5.14 or newer; `INVAL` before.
 pub(crate) fn populate(address: usize, bytes: usize) -> Result<(), Errno> {
     advise(address, bytes, Advice::LinuxPopulateWrite)
 }
 
-/// Lets the kernel use transparent huge pages in the range.
+/// Allows the kernel to use transparent huge pages in the range.
 pub(crate) fn prefer_huge(address: usize, bytes: usize) -> Result<(), Errno> {
     advise(address, bytes, Advice::LinuxHugepage)
 }
 
-/// Keeps the kernel from using transparent huge pages in the range.
+/// Forbids the kernel to use transparent huge pages in the range.
 pub(crate) fn prefer_small(address: usize, bytes: usize) -> Result<(), Errno> {
     advise(address, bytes, Advice::LinuxNoHugepage)
 }
 
-/// Makes the range one huge page now, if this kernel can; its pages should be populated.
+/// Makes the range one huge page now, if this kernel can do so. The pages of the range should be
+/// populated before.
 pub(crate) fn collapse(address: usize, bytes: usize) -> Result<(), Errno> {
     raw::collapse(address, bytes)
 }
 
-/// Makes the range read as zeros in a child of fork. For private anonymous memory only.
+/// Makes the range read as zeros in a child of fork. The range must be private anonymous memory.
 pub(crate) fn wipe_on_fork(address: usize, bytes: usize) -> Result<(), Errno> {
     advise(address, bytes, Advice::LinuxWipeOnFork)
 }
 
-/// Whether nothing of a range of at most 2 MiB is resident; false if the kernel does not report it.
+/// Whether a range of at most 2 MiB has no resident memory; false if the kernel does not report
+/// this.
 pub(crate) fn is_untouched(address: usize, bytes: usize) -> bool {
-    // One byte for each page of the smallest size.
+    // One byte per page, in the smallest page size.
     let mut found = [0; (2 << 20) / 4096];
     debug_assert!(bytes <= 2 << 20);
     let is_known = !cfg!(miri) && raw::resident(address, bytes, &mut found).is_ok();
@@ -300,7 +307,7 @@ pub(crate) fn is_untouched(address: usize, bytes: usize) -> bool {
 ///
 /// # Safety
 ///
-/// Nothing relies on the content of the range.
+/// Nothing needs the content of the range.
 pub(crate) unsafe fn discard_private(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Err(Errno::NOSYS);
@@ -309,17 +316,18 @@ pub(crate) unsafe fn discard_private(address: usize, bytes: usize) -> Result<(),
     unsafe { mm::madvise(address as *mut c_void, bytes, Advice::LinuxDontNeed) }
 }
 
-/// Gives back the memory of a range mapped from a file, in the file, for every process.
+/// Gives back the memory of a range that is mapped from a file. The file loses this memory, so
+/// the call affects every process that maps it.
 ///
 /// # Safety
 ///
-/// No process that maps the file relies on the content of the range.
+/// No process that maps the file needs the content of the range.
 pub(crate) unsafe fn discard_shared(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: the caller's promise is the condition of dropping the content.
     unsafe { mm::madvise(address as *mut c_void, bytes, Advice::LinuxRemove) }
 }
 
-/// Prefers `node` for pages of the range that are not present yet.
+/// Makes the kernel prefer `node` for the pages of the range that are not present yet.
 pub(crate) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno> {
     if node >= raw::NODES_MAX {
         return Err(Errno::INVAL);
@@ -331,8 +339,8 @@ fn advise(address: usize, bytes: usize, advice: Advice) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
     }
-    // SAFETY: the advices that are passed here change how memory is provided, not its content; they
-    // fail where nothing is mapped.
+    // SAFETY: callers pass only advice that changes how memory is provided, not its content; the
+    // call fails if nothing is mapped.
     unsafe { mm::madvise(address as *mut c_void, bytes, advice) }
 }
 
@@ -352,7 +360,7 @@ mod tests {
         populate(start.addr().get(), 2 * MIB).unwrap();
         // SAFETY: the first byte was just mapped and populated.
         unsafe { start.write(7) };
-        // SAFETY: nothing relies on the content.
+        // SAFETY: nothing needs the content.
         unsafe { discard_private(start.addr().get(), 2 * MIB) }.unwrap();
         // SAFETY: still mapped.
         assert_eq!(unsafe { start.read() }, 0);

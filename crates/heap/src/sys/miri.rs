@@ -1,12 +1,13 @@
-//! Address space under Miri: a zeroed allocation in place of a reservation. It is never given back.
+//! Address space under Miri: a zeroed allocation replaces a reservation. The allocation is never
+//! freed.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed};
 
 use super::Errno;
 
-/// The largest alignment that rustc, and so Miri, supports, in bytes. Tests under Miri request no
-/// larger one.
+/// The largest alignment in bytes that rustc, and so Miri, supports. Tests under Miri request no
+/// larger alignment.
 const ALIGN_MAX: usize = 1 << 29;
 
 /// Like `memory::reserve`, but the range is readable and writable at once.

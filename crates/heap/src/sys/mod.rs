@@ -1,16 +1,16 @@
-//! The system calls of this crate, and the facts of the machine that it reads. Only this folder
-//! calls the kernel, and nothing in it allocates.
+//! The system calls of this crate, and the facts about the machine that it reads. Only code in
+//! this folder calls the kernel, and this code does not allocate.
 //!
 //! From the bottom up:
 //!
 //! - `raw`: the system calls that rustix lacks;
-//! - `miri`: address space under Miri, which has no system calls for it;
+//! - `miri`: address space under Miri, which does not support the system calls for it;
 //! - [`huge`]: sizes of huge pages;
 //! - [`limit`]: resource limits of the process;
-//! - [`file`]: memory files, files by name, small files read into a buffer;
-//! - [`memory`]: address space reserved, mapped, populated, given back;
+//! - [`file`]: memory files, named files, and small files that are read into a buffer;
+//! - [`memory`]: reserves, maps, populates and gives back address space;
 //! - [`signal`]: actions for a signal;
-//! - [`process`]: identities of processes and threads, and whether they live;
+//! - [`process`]: the identities of processes and threads, and whether these live;
 //! - [`machine`]: page sizes, huge pages, nodes, memory.
 
 #[cfg(miri)]
@@ -38,14 +38,14 @@ pub(crate) fn yield_now() {
     rustix::thread::sched_yield();
 }
 
-/// Sleeps for a tenth of a millisecond, between polls of another process's work.
+/// Sleeps for a tenth of a millisecond, between two polls for another process's work.
 pub(crate) fn pause() {
     pause_times(1);
 }
 
-/// Sleeps for `times` such pauses, fewer than 10,000.
+/// Sleeps for `times` pauses of a tenth of a millisecond. `times` must be below 10,000.
 pub(crate) fn pause_times(times: u32) {
     let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: (times * 100_000).into() };
-    // A signal merely shortens the sleep.
+    // A signal only shortens the sleep.
     let _ = rustix::thread::nanosleep(&time);
 }

@@ -36,7 +36,8 @@ mod number {
     pub(super) const GETPID: usize = 172;
 }
 
-/// `MPOL_PREFERRED` of the kernel's `include/uapi/linux/mempolicy.h`: this node, else the nearest.
+/// `MPOL_PREFERRED` of the kernel's `include/uapi/linux/mempolicy.h`: memory comes from this
+/// node, else from the nearest.
 const MPOL_PREFERRED: usize = 1;
 
 /// `MADV_COLLAPSE` of the kernel's `include/uapi/asm-generic/mman-common.h`, since Linux 6.1.
@@ -52,18 +53,18 @@ const MADV_GUARD_REMOVE: usize = 103;
 /// `CLOCK_MONOTONIC` of the kernel's `include/uapi/linux/time.h`.
 const CLOCK_MONOTONIC: usize = 1;
 
-/// The nodes that one word of a node mask can name.
+/// How many nodes a node mask of one word can contain.
 pub(super) const NODES_MAX: u32 = usize::BITS;
 
-/// Whether a signal could be sent to thread `tid` of process `pid`. Sends none.
+/// Whether this process could send a signal to thread `tid` of process `pid`. Sends no signal.
 pub(super) fn probe_thread(pid: u32, tid: u32) -> Result<(), Errno> {
     // SAFETY: signal 0 is not delivered, and tgkill accesses no memory of this process.
     let result = unsafe { call(number::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) };
     check(result).map(drop)
 }
 
-/// The address of the list of robust mutexes that a thread of this process registered (0 for this
-/// thread); 0 if it registered none.
+/// The address of the list of robust mutexes that a thread of this process registered; 0 if it
+/// registered none. For `thread`, 0 means this thread.
 pub(super) fn robust_list(thread: u32) -> Result<usize, Errno> {
     let mut found: [usize; 2] = [0; 2];
     let [head, length] = found.each_mut().map(|word| &raw mut *word as usize);
@@ -73,8 +74,8 @@ pub(super) fn robust_list(thread: u32) -> Result<usize, Errno> {
     check(result).map(|_| found[0])
 }
 
-/// An action for a signal in the kernel's layout: `struct sigaction` of its `signal_types.h`, which
-/// differs from glibc's.
+/// An action for a signal in the kernel's layout: `struct sigaction` in the kernel's
+/// `signal_types.h`, which differs from glibc's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct KernelAction {
@@ -86,25 +87,25 @@ pub(super) struct KernelAction {
 
 const _: () = assert!(size_of::<KernelAction>() == 32);
 
-/// Bytes of a mask of signals (`sizeof(sigset_t)` of the kernel's `asm/signal.h`).
+/// Bytes of a signal mask (`sizeof(sigset_t)` in the kernel's `asm/signal.h`).
 const MASK_BYTES: usize = 8;
 
 /// `SIG_UNBLOCK` of the kernel's `include/uapi/asm-generic/signal-defs.h`.
 const SIG_UNBLOCK: usize = 1;
 
-/// The return of a signal handler: `rt_sigreturn`. Written like glibc's, whose bytes debuggers use
-/// to recognise the frame of a signal.
+/// The return of a signal handler: `rt_sigreturn`. It has the same bytes as glibc's, by which
+/// debuggers recognize the stack frame of a signal.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn restore() {
     core::arch::naked_asm!("mov rax, {number}", "syscall", number = const number::RT_SIGRETURN)
 }
 
-/// `SA_RESTORER` of x86's `asm/signal.h`; other kernels provide the return themselves.
+/// `SA_RESTORER` of x86's `asm/signal.h`; on other architectures the kernel provides the return.
 #[cfg(target_arch = "x86_64")]
 const SA_RESTORER: u64 = 0x0400_0000;
 
-/// Returns the action of a signal. Sets the action `new` if there is one.
+/// Sets the action `new` for a signal, if it is not `None`. Returns the previous action.
 ///
 /// # Safety
 ///
@@ -121,7 +122,7 @@ pub(super) unsafe fn action(signal: u32, new: Option<KernelAction>) -> Result<Ke
     let new = new.as_ref().map_or(0, |new| core::ptr::from_ref(new) as usize);
     let arguments = [signal as usize, new, &raw mut old as usize, MASK_BYTES, 0, 0];
     // SAFETY: the kernel reads one action and writes another, which both outlive the call; the
-    // effect of the new one is the caller's promise.
+    // caller promises that the new action is valid.
     let result = unsafe { call(number::RT_SIGACTION, arguments) };
     check(result).map(|_| old)
 }
@@ -142,29 +143,30 @@ pub(super) fn raise(signal: u32) {
     let _ = unsafe { call(number::TGKILL, [pid as usize, tid as usize, signal as usize, 0, 0, 0]) };
 }
 
-/// The thread pointer: the register that holds the address of the thread's control block.
+/// The thread pointer: the content of the register with the address of the thread's control
+/// block.
 pub(super) fn thread_pointer() -> usize {
     if cfg!(miri) {
         return 0;
     }
     let pointer: usize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the word at fs:0 holds the thread pointer itself, by the psABI's rules for TLS; it
-    // is only read.
+    // SAFETY: the word at fs:0 contains the thread pointer itself, by the psABI's rules for TLS;
+    // it is only read.
     unsafe {
         asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: the register can be read everywhere, and reading it changes nothing.
+    // SAFETY: any code may read the register, and reading it changes nothing.
     unsafe {
         asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
     }
     pointer
 }
 
-/// Seconds and nanoseconds of the monotonic clock. Read by a system call and not through the
-/// vDSO, whose address rustix takes from the kernel's own record: under valgrind, nothing is
-/// mapped there.
+/// Seconds and nanoseconds of the monotonic clock. A system call reads the clock, because under
+/// valgrind no vDSO is mapped at the address that the kernel reports, and rustix would use the
+/// vDSO at this address.
 pub(super) fn monotonic() -> [i64; 2] {
     let mut time: [i64; 2] = [0; 2];
     // SAFETY: clock_gettime writes two words to `time`, which outlives the call and is read
@@ -183,7 +185,8 @@ pub(super) fn current_node() -> Result<u32, Errno> {
     check(result).map(|_| node[0])
 }
 
-/// Prefers `node` for the pages of `[address, address + bytes)` that are not present yet.
+/// Makes the kernel prefer `node` for the pages of `[address, address + bytes)` that are not
+/// present yet.
 pub(super) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno> {
     debug_assert!(node < NODES_MAX, "node {node} does not fit the mask");
     let mask: [usize; 1] = [1 << node];
@@ -195,8 +198,8 @@ pub(super) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno>
     check(result).map(drop)
 }
 
-/// Reports for each page of the kernel in `[address, address + bytes)` whether it is resident, in
-/// the lowest bit of a byte. `found` must be long enough.
+/// Stores a byte in `found` for each page of the kernel in `[address, address + bytes)`. The
+/// lowest bit of the byte says whether the page is resident. `found` must be long enough.
 pub(super) fn resident(address: usize, bytes: usize, found: &mut [u8]) -> Result<(), Errno> {
     debug_assert!(bytes.div_ceil(4096) <= found.len());
     let arguments = [address, bytes, found.as_mut_ptr() as usize, 0, 0, 0];
@@ -215,18 +218,18 @@ pub(super) fn collapse(address: usize, bytes: usize) -> Result<(), Errno> {
     check(result).map(drop)
 }
 
-/// Removes access to `[address, address + bytes)`, and its content.
+/// Removes the access to `[address, address + bytes)`, and the content of this range.
 ///
 /// # Safety
 ///
-/// Nothing relies on the content of the range, and nothing accesses it from now on.
+/// Nothing needs the content of the range, and nothing accesses the range from now on.
 pub(super) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let result = unsafe { call(number::MADVISE, [address, bytes, MADV_GUARD_INSTALL, 0, 0, 0]) };
     check(result).map(drop)
 }
 
-/// Restores the access that [`guard`] removed; no effect if it removed none.
+/// Restores the access that [`guard`] removed. Has no effect if `guard` had none.
 pub(super) fn unguard(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: adding access breaks no user.
     let result = unsafe { call(number::MADVISE, [address, bytes, MADV_GUARD_REMOVE, 0, 0, 0]) };
@@ -240,7 +243,7 @@ fn check(result: isize) -> Result<usize, Errno> {
     Ok(result as usize)
 }
 
-/// The result of a system call where none can be made: `-ENOSYS`.
+/// The result of a system call under Miri, which cannot make any: `-ENOSYS`.
 const NO_SYSTEM_CALLS: isize = -38;
 
 /// One system call with up to six arguments.

@@ -1,4 +1,5 @@
-//! The action of a process for a signal, by direct system calls, so that no library is involved.
+//! Reads and sets the process's action for a signal. Makes direct system calls, so that no
+//! library is involved.
 
 use super::Errno;
 use super::raw::{self, KernelAction};
@@ -6,25 +7,26 @@ use super::raw::{self, KernelAction};
 /// `SIGBUS` of the kernel's `include/uapi/asm-generic/signal.h`.
 pub(crate) const BUS: u32 = 7;
 
-/// The kernel's default action for a signal, and the action that ignores it.
+/// The handlers that mean the kernel's default action for a signal, and no action.
 pub(crate) const DEFAULT: usize = 0;
 pub(crate) const IGNORE: usize = 1;
 
-/// Flags of an action, of the kernel's `include/uapi/asm-generic/signal-defs.h`.
+/// Flags of an action, from the kernel's `include/uapi/asm-generic/signal-defs.h`.
 pub(crate) mod flag {
     pub(crate) const SIGINFO: u64 = 4;
     pub(crate) const ONSTACK: u64 = 0x0800_0000;
     pub(crate) const RESETHAND: u64 = 0x8000_0000;
 }
 
-/// The action for a signal: the handler, its flags, and the signals that are blocked while it runs.
+/// The action for a signal: the handler, its flags, and the signals that are blocked while the
+/// handler runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
-    /// The address of a function; 0 for the kernel's default, 1 for nothing.
+    /// The address of a function; 0 for the kernel's default action, 1 to ignore the signal.
     pub handler: usize,
     /// The flags of sigaction(2).
     pub flags: u64,
-    /// A bit for each signal, from 1 on.
+    /// The blocked signals, one bit per signal. The lowest bit is signal 1.
     pub mask: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The count of free slots, and the number of live blocks according to their words.
+//! The count of free slots, and the number of live blocks that the slot words show.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -11,21 +11,21 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// A span of two slots with their count.
+/// A span of two slots, and its count of free slots.
 struct Counted {
     slice: OneSlice,
     free: AtomicU32,
 }
 
 impl Counted {
-    /// A span with slot 1 held by cache 2.
+    /// A span. Cache 2 holds its slot 1.
     fn new() -> Arc<Self> {
         let slice = OneSlice::with_span();
         assert!(slice.slots().claim_one(1, 2));
         Arc::new(Self { slice, free: AtomicU32::new(1) })
     }
 
-    /// Like a refill, claims a slot, then counts it.
+    /// Claims a slot, then counts it, like a refill.
     fn claim(&self, slot: usize, me: u16) -> bool {
         let is_mine = self.slice.slots().claim_one(slot, me);
         if is_mine {
@@ -34,7 +34,7 @@ impl Counted {
         is_mine
     }
 
-    /// Like a flush, frees a slot, then counts it. Returns the count after that.
+    /// Frees a slot, then counts it, like a flush. Returns the new count.
     fn free(&self, slot: usize, me: u16) -> i32 {
         assert!(self.slice.slots().release(slot, me));
         count::freed(&self.free, 1).1
@@ -75,7 +75,8 @@ fn one_of_two_final_frees_sees_the_empty_span() {
     });
 }
 
-/// A correction can come between a free and its count. The next correction makes the count right.
+/// A correction can happen after a free and before the freed slot is counted. The next correction
+/// makes the count right.
 #[test]
 fn count_is_right_after_a_second_correction() {
     model(|| {
@@ -87,7 +88,7 @@ fn count_is_right_after_a_second_correction() {
         });
         span.claim(0, 1);
         span.free(1, 2);
-        // The error is at most the number of concurrent changes.
+        // The error of the count is at most the number of concurrent changes.
         thread.join().unwrap();
         let off = count::seen(&span.free) - span.slice.slots().count_free() as i32;
         assert!(off.abs() <= 2, "{off}");
@@ -96,20 +97,21 @@ fn count_is_right_after_a_second_correction() {
     });
 }
 
-/// The number of blocks with a tag, by the slot words, as statistics count them.
+/// The number of live blocks with a tag, counted from the slot words like in the statistics.
 fn live(slice: &OneSlice, wanted: u8) -> usize {
     let is_live =
         |slot: &usize| matches!(slice.slot(*slot), Slot::Live { tag, .. } if tag == wanted);
     (0..slice.slots().count()).filter(is_live).count()
 }
 
-/// One process allocates under a tag while another frees a block of the first. A concurrent reader
-/// sees no block twice, and afterwards the words show the live blocks, by tag.
+/// One process allocates with a tag, while another process frees a block of the first. A
+/// concurrent reader counts no block twice. Afterwards, the words show the live blocks of each
+/// tag.
 #[test]
 fn statistics_equal_live_blocks_after_concurrent_changes() {
     model(|| {
         let slice = Arc::new(OneSlice::with_span());
-        // A block of process 1 under tag 5, which process 2 frees into its cache.
+        // A block of process 1 with tag 5. Process 2 frees it into its own cache.
         slice.words[1].store(SlotWord::live(1, 5).0, Relaxed);
         let other = slice.clone();
         let thread = thread::spawn(move || {

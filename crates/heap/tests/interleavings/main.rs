@@ -1,11 +1,11 @@
-//! The protocols in every order that threads can run in, up to three preemptions, under loom:
-//! `RUSTFLAGS="--cfg loom" cargo test -p haul-heap --test interleavings --release`.
+//! Runs the protocols with loom, in every order in which threads can run, with up to three
+//! preemptions: `RUSTFLAGS="--cfg loom" cargo test -p haul-heap --test interleavings --release`.
 //!
-//! The library's own source is compiled here again, with loom's atomics (`sync`) in place of the
+//! The library's source is compiled here again, with loom's atomics (`sync`) instead of the
 //! processor's.
 //!
 //! - `records`: processes and caches that join, leave and are reaped;
-//! - `counts`: free slots, and blocks by their words;
+//! - `counts`: counts of free slots, and of live blocks;
 //! - `words`: words that a signal handler reads.
 #![cfg(loom)]
 
@@ -34,10 +34,10 @@ use sync::{
     Ordering::{Acquire, Relaxed},
 };
 
-/// A class whose spans are two slots in one slice.
+/// A class with spans of two slots in one slice.
 const SMALL: Class = Class { size: 64, span_slices: 1, span_slots: 2, shift: 6, bin_slots: 4 };
 
-/// One slice with its two slot words.
+/// One slice, with the words of its two slots.
 struct OneSlice {
     slices: Vec<AtomicU64>,
     words: Vec<AtomicU16>,
@@ -51,7 +51,7 @@ impl OneSlice {
         }
     }
 
-    /// A slice with a span, built by cache 9.
+    /// A slice with a span that cache 9 has built.
     fn with_span() -> Self {
         let shared = Self::new(1);
         slice::claim(&shared.slices, 0..1, 9).unwrap();
@@ -72,7 +72,7 @@ impl OneSlice {
         span::take_apart(&self.slices, 0..1, seen, &self.slots(), me)
     }
 
-    /// Like a refill, claims a slot, and keeps it if the span is unchanged.
+    /// Claims a slot, and keeps it if the span has not changed, like a refill.
     fn refill(&self, me: u16) -> Option<usize> {
         let seen = slice::word(&self.slices, 0);
         if !seen.is_span() {
@@ -120,13 +120,13 @@ fn overlapping_claims_lose_no_slice() {
     });
 }
 
-/// Claims slices of a page with its memory, as a request does. Returns whether it succeeded.
+/// Claims slices of a page and gets its memory, like a request. Returns whether it succeeded.
 fn claim_ready(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> bool {
     slice::claim(slices, run.clone(), me).is_ok()
         && page::keep_claims(slices, &run, me, || page::make_ready(page, me, provide)).is_ok()
 }
 
-/// Claims a page without memory, and gives it memory.
+/// Claims a page without memory, and gets memory for it.
 fn map(page: &AtomicU64, me: u16) -> bool {
     page::map(page, me, provide).is_ok()
 }
@@ -156,7 +156,7 @@ fn whole_page_claim_and_slice_claim_exclude_each_other() {
     });
 }
 
-/// Like the upkeep, claims an idle page, drains it and leaves it absent. Returns whether it did.
+/// Claims an idle page, drains it and leaves it absent, like the upkeep. Returns whether it did.
 fn drain(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> bool {
     if slice::claim(slices, run.clone(), me).is_err() {
         return false;
@@ -177,7 +177,7 @@ fn drained_page_that_is_claimed_as_a_whole_has_one_owner() {
         let is_mapped = map(&page, 1);
         let whole = is_mapped && slice::claim_mapped(&page, ready, &shared.slices, &(0..2), 1);
         let is_drained = thread.join().unwrap();
-        // No other thread could prevent it.
+        // No other thread could prevent this.
         assert!(is_drained);
         let expected = if whole { [Slice::Claimed(1); 2] } else { [Slice::Free; 2] };
         let found = [0, 1].map(|index| slice::word(&shared.slices, index).decode());
@@ -186,7 +186,7 @@ fn drained_page_that_is_claimed_as_a_whole_has_one_owner() {
     });
 }
 
-/// Like a reaper, reaps a page that the cache `dead` claimed: first the page, then each slice.
+/// Reaps a page that the cache `dead` claimed, like a reaper: first the page, then each slice.
 fn reap(page: &AtomicU64, slices: &[AtomicU64], dead: u16) {
     let word = PageWord(page.load(Acquire));
     page::reap(page, word, |cache| cache == dead, PageWord::ABSENT);
@@ -202,7 +202,7 @@ fn reap(page: &AtomicU64, slices: &[AtomicU64], dead: u16) {
 fn reaped_claims_become_free_or_belong_to_the_new_page_owner() {
     model(|| {
         let (shared, page) = (Arc::new(OneSlice::new(2)), Arc::new(AtomicU64::new(0)));
-        // The cache died while it claimed the slices of a page that it had mapped.
+        // The cache died while it was claiming the slices of a page that it had mapped.
         assert!(map(&page, 3));
         shared.slices[0].store(SliceWord::claimed(0, 3).0, Relaxed);
         let (other, theirs) = (shared.clone(), page.clone());
@@ -416,12 +416,12 @@ impl Noted {
         self.runs().note(page, || self.free_mask(page));
     }
 
-    /// Records a page's free slices, like a search that was misled by the page.
+    /// Records a page's free slices, like a search that the page's word has misled.
     fn note_page(&self, page: usize) {
         self.runs().note_page(page, || self.free_mask(page));
     }
 
-    /// Frees the slice of a page, and records it.
+    /// Frees the slice of a page, and records this.
     fn free(&self, page: usize) {
         slice::unclaim(&self.slices, page..page + 1, 9);
         if runs::freed(&self.pages[page], 1).is_some() {
@@ -430,7 +430,7 @@ impl Noted {
     }
 
     fn finds(&self, count: usize) -> Option<usize> {
-        // More pages than exist, so that the search begins with groups.
+        // More pages than exist, so that the search begins at the groups.
         let wanted = Wanted { count, align: 1, from: 0, end: 9, tries: 1 };
         self.runs().find(&wanted)
     }
@@ -453,7 +453,7 @@ fn slice_freed_while_its_page_is_noted_full_is_found() {
     model(|| {
         let noted = Arc::new(Noted::new());
         noted.free(1);
-        // Claimed without a record, like a request's slices, so the hints are stale.
+        // The slice is claimed without recording this, like in a request, so the hints are stale.
         slice::claim(&noted.slices, 1..2, 9).unwrap();
         let other = noted.clone();
         let thread = thread::spawn(move || other.note_page(1));
@@ -469,7 +469,8 @@ fn slice_freed_during_failed_group_search_is_found() {
         let noted = Arc::new(Noted::new());
         noted.free(1);
         slice::claim(&noted.slices, 1..2, 9).unwrap();
-        // The page is right, the group reports too much, and the search corrects the group.
+        // The page's word is right, but the group's word reports too many free slices. The search
+        // corrects the group.
         noted.note_page(1);
         let other = noted.clone();
         let thread = thread::spawn(move || other.finds(1));

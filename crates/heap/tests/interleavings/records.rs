@@ -42,7 +42,7 @@ impl Record {
             })
     }
 
-    /// Like a reaper, reaps the record of the dead process, or of a reaper that died.
+    /// Reaps the record of the dead process, or of a reaper that died, like a reaper.
     fn reap(&self, me: u8) -> bool {
         let seen = self.word();
         let is_dead = match seen.decode() {
@@ -83,7 +83,7 @@ fn one_of_two_reapers_reaps_and_a_new_process_keeps_the_record() {
         let first = record.reap(1);
         let second = reaper.join().unwrap();
         assert!(first != second);
-        // Seized once and freed once, whichever thread read the word before.
+        // The record is seized once and freed once, no matter which thread read the word first.
         let expected = match newcomer.join().unwrap() {
             true => ProcessWord::active(6, 9, NAMESPACE),
             false => ProcessWord::free(5),
@@ -109,8 +109,8 @@ fn process_reaped_while_joining_does_not_count_as_joined() {
     });
 }
 
-/// A reaper that died left the record marked; the next one takes it over together with the reaper's
-/// own.
+/// A reaper that died has left its mark in the record. The next reaper takes over this record
+/// together with the dead reaper's own record.
 #[test]
 fn one_reaper_takes_over_from_a_dead_reaper() {
     model(|| {
@@ -130,8 +130,8 @@ fn one_reaper_takes_over_from_a_dead_reaper() {
     });
 }
 
-/// Threads of one process that find the same dead process. If two of them reaped at once, each
-/// could process the record, because "reaping, by me" names the process.
+/// Two threads of one process find the same dead process. If both reaped at once, both could
+/// process the record, because "reaping, by me" names only their process.
 #[test]
 fn one_thread_of_a_process_reaps_at_a_time() {
     model(|| {
@@ -154,8 +154,8 @@ fn one_thread_of_a_process_reaps_at_a_time() {
     });
 }
 
-/// A thread of a live process claims a record that a reaper frees, but not one that the reaper
-/// still holds.
+/// A thread of a live process may claim a record that a reaper has freed, but not a record that
+/// the reaper still holds.
 #[test]
 fn cache_of_a_dead_process_is_claimed_only_after_its_free() {
     model(|| {
@@ -200,8 +200,8 @@ fn one_of_two_claims_gets_the_cache() {
     });
 }
 
-/// Two processes enter their namespaces at the same time: in one case one namespace, in the other
-/// case different ones.
+/// Two processes enter their namespaces at the same time: in one case the same namespace, in the
+/// other case different namespaces.
 #[test]
 fn different_namespaces_get_different_indices() {
     for other in [10, 20] {

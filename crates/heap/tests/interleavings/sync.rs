@@ -1,4 +1,4 @@
-//! loom's atomics, in place of the processor's.
+//! loom's atomics, which replace the processor's.
 
 pub(crate) use loom::sync::atomic::{
     AtomicU16, AtomicU32, AtomicU64,
@@ -6,9 +6,9 @@ pub(crate) use loom::sync::atomic::{
     fence,
 };
 
-/// Stores to a word on which another thread may do an exchange at the same time. loom's order of
-/// the changes of one word is only partial: after such a store it may order an exchange that read
-/// an earlier value, which no machine does. So here the store is an exchange too.
+/// Stores to a word on which another thread may perform a compare-and-swap at the same time. loom
+/// orders the changes of one word only partially. It may put a compare-and-swap that read an
+/// earlier value after such a store, which no machine does. So this store is also an exchange.
 macro_rules! overwrite {
     ($word:expr, $value:expr, $order:expr) => {{
         $word.swap($value, $order);
@@ -16,9 +16,9 @@ macro_rules! overwrite {
 }
 pub(crate) use overwrite;
 
-/// Separates a store to one word from a load of another. Each of two threads does both, and at
-/// least one of them must see the other's store. In loom, only fences have a single `SeqCst`
-/// order.
+/// Separates a store to one word from a load of another word. Each of two threads performs a
+/// store and a load, and at least one thread must read the value that the other stored. In loom,
+/// only fences have one total `SeqCst` order.
 macro_rules! barrier {
     () => {
         $crate::sync::fence($crate::sync::SeqCst)

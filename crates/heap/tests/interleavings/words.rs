@@ -1,4 +1,4 @@
-//! Words that a signal handler reads while they change.
+//! A signal handler reads words while another thread changes them.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -27,7 +27,7 @@ fn reader_never_mixes_words_of_two_versions() {
     });
 }
 
-/// A reader reads the words that were written before it began, or later ones.
+/// A reader gets the words that were written before it began, or later words.
 #[test]
 fn unchanged_words_are_read() {
     model(|| {

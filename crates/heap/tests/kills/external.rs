@@ -1,4 +1,4 @@
-//! External memory, shared between processes, while one of them dies giving pages back.
+//! Processes share a heap in external memory, and one of them dies while it gives pages back.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -13,14 +13,14 @@ const RANGE_PAGES: usize = 8;
 /// The size of a block: half a page.
 const BLOCK: usize = EXTENT_BYTES / 2;
 
-/// Hands out pages one by one, and shares the record of them between all processes.
+/// Hands out pages one by one. All processes share the record of the pages that are handed out.
 struct Provider {
     base: usize,
     is_given: &'static [AtomicU64],
 }
 
-// SAFETY: pages of shared memory that is never unmapped, each given to one user at a time: the
-// words of `is_given` record this for every process.
+// SAFETY: the pages are shared memory that is never unmapped. Each page has one user at a time,
+// and the words of `is_given` record this for all processes.
 unsafe impl Extents for Provider {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let take = |page: &AtomicU64| page.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
@@ -41,7 +41,7 @@ unsafe impl Extents for Provider {
     }
 }
 
-/// A heap over shared memory, which is never unmapped.
+/// A heap in shared memory, which is never unmapped.
 fn heap() -> Heap {
     let words = shared_words((RANGE_PAGES + 1) * EXTENT_BYTES / 8);
     let start = words.as_ptr().expose_provenance().next_multiple_of(EXTENT_BYTES);
@@ -52,12 +52,12 @@ fn heap() -> Heap {
     let metadata = NonNull::from(shared_words(metadata_bytes / 8)).cast();
     let base = NonNull::new(start as *mut u8).unwrap();
     let external = External { base, bytes, extents, metadata: Some((metadata, metadata_bytes)) };
-    // SAFETY: the range and the metadata are shared memory of this test that is never unmapped, and
-    // the metadata began as zeros.
+    // SAFETY: the range and the metadata are shared memory of this test that is never unmapped,
+    // and the metadata contained only zeros at first.
     unsafe { Heap::builder().caches(64).external(external) }.unwrap()
 }
 
-/// How many blocks fit. All of them are free again afterwards.
+/// How many blocks fit. All pages are free again afterwards.
 fn room(heap: &Heap) -> usize {
     let blocks: Vec<_> =
         std::iter::from_fn(|| heap.alloc(Request::new(BLOCK).aligned(BLOCK)).ok()).collect();
@@ -70,7 +70,8 @@ fn room(heap: &Heap) -> usize {
 
 #[test]
 fn death_while_giving_a_page_back_loses_no_other_page() {
-    // Between the provider's call and the heap's record, the page belongs to neither.
+    // After the provider's call and before the heap records the page, the page belongs neither to
+    // the provider nor to the heap.
     let labels = [
         ("maintain.release.after_claim", 0),
         ("maintain.release.after_draining", 0),

@@ -1,4 +1,4 @@
-//! The labels of the sources, and how often the work passes each.
+//! The step labels in the sources, and how often the work passes each label.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use haul_heap::Heap;
 use crate::victim::{self, End};
 use crate::work::{clean_up, work};
 
-/// Labels that one process working on one shared heap does not pass, and why.
+/// Labels that one process does not pass when it works on one shared heap, each with the reason.
 const ELSEWHERE: [(&str, &str); 9] = [
     ("page.open_external.after_frontier", "only with external memory"),
     ("page.open_external.after_outside", "only with external memory"),
@@ -23,13 +23,13 @@ const ELSEWHERE: [(&str, &str); 9] = [
     ("reap.keeper.after_claim", "only when all process slots are taken: see `slots`"),
 ];
 
-/// Runs of the work that are counted.
+/// How many runs of the work are counted.
 const RUNS: u64 = 6;
 
-/// The labels of the sources, and how often a victim passed each: shared with children.
+/// The labels in the sources, and how often a victim passed each label: shared with children.
 static COUNTS: OnceLock<Vec<(String, &'static AtomicU64)>> = OnceLock::new();
 
-/// How often one run of the work passes each label, with the labels that it passes.
+/// The labels that one run of the work passes, and how often it passes each.
 pub(crate) fn passages(fresh: impl Fn() -> Heap) -> Vec<(&'static str, u64)> {
     let mut labels = BTreeSet::new();
     collect(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut labels);
@@ -43,7 +43,7 @@ pub(crate) fn passages(fresh: impl Fn() -> Heap) -> Vec<(&'static str, u64)> {
     let passed = counts.iter().filter(|(_, count)| count.load(SeqCst) > 0);
     let by_work: Vec<_> =
         passed.map(|(label, count)| (label.as_str(), count.load(SeqCst).div_ceil(RUNS))).collect();
-    // The labels that reaping passes depend on where the process died.
+    // Reaping passes different labels, depending on where the process died.
     counts.iter().for_each(|(_, count)| count.store(0, SeqCst));
     for (label, count) in &by_work {
         let heap = fresh();
@@ -66,7 +66,7 @@ fn count(label: &'static str) {
     }
 }
 
-/// Fails with the labels of the sources that are not passed.
+/// Fails with the labels in the sources that the work does not pass.
 pub(crate) fn assert_all_are_reached(passages: &[(&'static str, u64)]) {
     let is_reached = |label: &str| {
         passages.iter().any(|(each, _)| *each == label)

@@ -1,16 +1,16 @@
-//! Killed at every step: a forked child works on a shared heap and is killed (SIGKILL) at the nth
-//! passage of one labelled step; then its parent reaps, and the heap must be whole.
+//! Killed at every step: a forked child works on a shared heap, and is killed (SIGKILL) when it
+//! passes one labelled step for the nth time. Then its parent reaps, and the heap must be intact.
 //!
-//! The labels come from the sources. A workload that reaches all of them runs once with a hook that
-//! only counts, and is then killed at each. `HAUL_KILLS=100000` makes that many more kills, at
-//! random labels and passages.
+//! The labels come from the sources. A workload that passes all labels first runs with a hook
+//! that only counts. Then it is killed at each label. `HAUL_KILLS=100000` sets the number of
+//! additional kills at random labels and passages (default 300).
 //!
 //! - `victim`: children that die at a chosen step;
 //! - `work`: the work of the victims;
-//! - `labels`: the labels in the sources, and how often the work passes each;
+//! - `labels`: the labels in the sources, and how often the work passes each label;
 //! - `recovery`: how long reaping takes;
-//! - `external`: deaths while external memory is given back;
-//! - `slots`: deaths while all process slots are taken, and two attachments that reap at once.
+//! - `external`: deaths of a process that is giving external memory back;
+//! - `slots`: deaths while all process slots are in use, and two attachments that reap at once.
 
 mod external;
 mod labels;
@@ -31,8 +31,8 @@ use support::random::Random;
 use victim::End;
 use work::{PAGES, work};
 
-/// Attempts after which a new heap is used, so that events that happen once in a heap's life happen
-/// often.
+/// Attempts after which a new heap is used, so that events that happen only once in a heap's life
+/// happen often.
 const HEAP_LIFE: u64 = 64;
 
 fn heap() -> Heap {
@@ -40,8 +40,8 @@ fn heap() -> Heap {
     builder.grow_ahead(4 << 20).decay(Some(0)).shared_fd().unwrap()
 }
 
-/// Asserts that a heap without live blocks can hand out all its memory: `PAGES` blocks of a page
-/// each.
+/// Asserts that a heap without live blocks can hand out all its memory: `PAGES` blocks of one
+/// page.
 fn assert_whole(heap: &Heap, what: &str) {
     heap.validate().unwrap_or_else(|damage| panic!("{what}: {damage}"));
     let stats = heap.stats(Node::ANY);
@@ -79,13 +79,14 @@ struct Tally {
 }
 
 impl Tally {
-    /// Kills a victim, reaps unless the next victim should, and checks whether anything is lost.
+    /// Kills a victim, reaps unless the next victim should reap, and checks that no resource is
+    /// lost.
     fn attempt(&mut self, heap: &Heap, label: &'static str, passage: u64, seed: u64, check: bool) {
         self.attempts += 1;
         let end = victim::kill_at(label, passage, || work(heap, seed));
         assert!(end != End::Crashed, "{label}, passage {passage}");
         self.kills += u64::from(end == End::Killed);
-        // One victim in three leaves the reaping to the next, so that victims also die while they
+        // After one victim in three, the next victim reaps, so that victims also die while they
         // reap.
         if seed.is_multiple_of(3) && !check {
             return;
@@ -98,7 +99,8 @@ impl Tally {
     }
 }
 
-/// Kills at each label at its first, a middle and its last passage; then at random ones.
+/// Kills a victim at each label, at the first, a middle and the last passage; then at random
+/// ones.
 #[test]
 fn death_at_any_step_loses_no_block() {
     let passages = labels::passages(heap);

@@ -1,4 +1,4 @@
-//! The time until a heap is whole again after a death.
+//! Measures the time until a heap is intact again after the death of a process.
 
 use std::mem::zeroed;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use haul_heap::{Heap, Reaped};
 /// The longest time that a recovery may take.
 const PROMISE: Duration = Duration::from_millis(10);
 
-/// One in this many recoveries may take longer, because a hypervisor takes the processor away
-/// without notice.
+/// One in this many recoveries may take longer, because a hypervisor may stop the processor
+/// without a report.
 const IN: usize = 100;
 
-/// The longest time that any recovery may take by the clock, on a loaded machine.
+/// The longest elapsed time that any recovery may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One recovery.
@@ -21,12 +21,12 @@ struct Recovery {
     elapsed: Duration,
     /// The CPU time of the thread that reaped.
     own: Duration,
-    /// Whether another thread got its processor meanwhile.
+    /// Whether another thread got the processor meanwhile.
     is_interrupted: bool,
 }
 
 impl Recovery {
-    /// The duration of the recovery: the elapsed time with its waits, or the CPU time if another
+    /// The duration of the recovery: the elapsed time including waits, or the CPU time if another
     /// thread got the processor meanwhile.
     fn duration(&self) -> Duration {
         if self.is_interrupted { self.own } else { self.elapsed }
@@ -48,7 +48,7 @@ impl Recoveries {
         reaped
     }
 
-    /// Asserts the promise, and prints the durations.
+    /// Asserts the promised time, and prints the durations.
     pub(crate) fn assert_fast(&self) {
         let durations = sorted(self.0.iter().map(Recovery::duration));
         let elapsed = sorted(self.0.iter().map(|recovery| recovery.elapsed));
@@ -75,7 +75,7 @@ fn sorted(times: impl Iterator<Item = Duration>) -> Vec<Duration> {
     times
 }
 
-/// Median, 99th percentile, and the slowest.
+/// The median, the 99th percentile, and the longest duration.
 fn summary(sorted: &[Duration]) -> String {
     let at = |share: f64| sorted.get((sorted.len() as f64 * share) as usize).or(sorted.last());
     let [median, most, slowest] =
@@ -83,7 +83,7 @@ fn summary(sorted: &[Duration]) -> String {
     format!("median {median:?}, p99 {most:?}, slowest {slowest:?}")
 }
 
-/// The CPU time of this thread.
+/// The CPU time that this thread has used.
 fn own_time() -> Duration {
     // SAFETY: all zeros are a valid timespec.
     let mut time = unsafe { zeroed() };
@@ -93,7 +93,7 @@ fn own_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How often another thread got this thread's processor while this thread could have used it.
+/// How often another thread got this thread's processor while this thread was ready to run.
 fn interruptions() -> i64 {
     // SAFETY: all zeros are a valid rusage.
     let mut usage: libc::rusage = unsafe { zeroed() };

@@ -1,4 +1,4 @@
-//! Processes that attach when all process slots are taken, and two attachments of one process.
+//! A process attaches while all process slots are in use, and a process has two attachments.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst};
 
@@ -7,7 +7,7 @@ use haul_heap::{Heap, Request};
 use crate::victim::{self, End};
 use crate::{assert_whole, heap};
 
-/// Slots for processes that stay (`PROCESSES_MAX` less the visitor's).
+/// The number of slots for processes that stay: `PROCESSES_MAX` without the visitor's slot.
 const SLOTS: usize = 127;
 
 fn nothing(_: &'static str) {}
@@ -23,7 +23,7 @@ fn attach(heap: &Heap) -> bool {
     victim::run(nothing, attach) == End::Finished
 }
 
-/// A process that finds all slots taken reaps from the visitor's slot, and may die there.
+/// A process that finds all slots in use takes the visitor's slot to reap, and may die there.
 #[test]
 fn death_in_the_visitor_slot_locks_no_process_out() {
     for label in [
@@ -43,8 +43,8 @@ fn death_in_the_visitor_slot_locks_no_process_out() {
         for death in 0..2 {
             let end =
                 victim::kill_at(label, 1, || _ = Heap::builder().attach_fd(heap.fd().unwrap()));
-            // The second one may find slots that the first had freed, or a cache that it had
-            // claimed.
+            // The second process may find slots that the first had freed, or a cache that the
+            // first had claimed.
             assert!(end == End::Killed || (death > 0 && end == End::Finished), "{label}: {end:?}");
         }
         for _ in 0..SLOTS + 2 {
@@ -55,18 +55,18 @@ fn death_in_the_visitor_slot_locks_no_process_out() {
     }
 }
 
-/// The second attachment of a child, for its hook.
+/// The second attachment of a child, which the hook uses.
 static SECOND: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Processes that the second attachment reaped, plus one for each of its attempts.
+/// The number of processes that the second attachment reaped, plus its number of attempts.
 static BY_SECOND: AtomicU32 = AtomicU32::new(0);
 
-/// Reaps by the second attachment while the first is reaping.
+/// Reaps through the second attachment while the first is reaping.
 fn reap_by_second(label: &'static str) {
     if label != "reap.before_caches_free" || BY_SECOND.fetch_add(1, SeqCst) > 0 {
         return;
     }
-    // SAFETY: the child stored it, and keeps it alive until the child ends.
+    // SAFETY: the child stored the pointer, and the attachment lives until the child ends.
     let second = unsafe { &*SECOND.load(SeqCst) };
     BY_SECOND.fetch_add(second.reap().processes, SeqCst);
 }

@@ -1,4 +1,4 @@
-//! Children that die at a chosen step.
+//! Child processes that die at a chosen step.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
@@ -8,23 +8,23 @@ use crate::support::child::in_child;
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It did all its work.
+    /// The child completed its work.
     Finished,
-    /// It was killed at the chosen step.
+    /// The child was killed at the chosen step.
     Killed,
     /// It failed otherwise.
     Crashed,
 }
 
-/// The label to die at, as a pointer to its text's first byte, and its length.
+/// The label at which the child dies: a pointer to the first byte of its text, and its length.
 static TARGET: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static TARGET_BYTES: AtomicU64 = AtomicU64::new(0);
 /// Passages until death.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 
-/// Does `work` in a child that dies at passage `count` of `label`.
+/// Runs `work` in a child that dies when it passes `label` for the `count`th time.
 pub(crate) fn kill_at(label: &'static str, count: u64, work: impl FnOnce()) -> End {
-    // One child at a time, because tests run concurrently.
+    // There must be only one child at a time, but tests run concurrently.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     TARGET.store(label.as_ptr().cast_mut(), SeqCst);
@@ -33,7 +33,7 @@ pub(crate) fn kill_at(label: &'static str, count: u64, work: impl FnOnce()) -> E
     run(die_at_target, work)
 }
 
-/// Does `work` in a child, with a hook at each step. Neither may call malloc.
+/// Runs `work` in a child, with a hook at each step. Neither the hook nor `work` may call malloc.
 pub(crate) fn run(hook: fn(&'static str), work: impl FnOnce()) -> End {
     let status = in_child(|| {
         haul_heap::step::set_hook(hook);
@@ -63,13 +63,14 @@ fn die_at_target(label: &'static str) {
     }
 }
 
-/// Words that children share with this process. Never freed.
+/// Words that child processes share with this process. Never freed.
 pub(crate) fn shared_words(count: usize) -> &'static [AtomicU64] {
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-    // SAFETY: the kernel chooses an address where nothing is mapped.
+    // SAFETY: the kernel chooses an unused address.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), count * 8, protection, flags, -1, 0) };
     assert_ne!(start, libc::MAP_FAILED);
-    // SAFETY: mapped with this size, zeroed, never unmapped, and only used as atomics.
+    // SAFETY: the memory was mapped with this size, is zeroed, is never unmapped, and is used
+    // only as atomics.
     unsafe { std::slice::from_raw_parts(start.cast(), count) }
 }

@@ -1,4 +1,5 @@
-//! The work of the victims: every operation of a heap, on a heap so small that each happens often.
+//! The work of the victims: every operation of a heap. The heap is so small that each operation
+//! happens often.
 
 use std::ptr::NonNull;
 
@@ -9,16 +10,17 @@ use crate::support::random::Random;
 /// Pages of the heap.
 pub(crate) const PAGES: u64 = 16;
 
-/// The most blocks held: on the stack, because a victim must not call malloc.
+/// The most blocks held: they are on the stack, because a victim must not call malloc.
 const BLOCKS: usize = 700;
 
-/// Allocates, frees, resizes, reaps and maintains, by a seed. Ends with nothing allocated.
+/// Allocates, frees, resizes, reaps and maintains at random; `seed` determines the sequence. Ends
+/// with nothing allocated.
 pub(crate) fn work(heap: &Heap, seed: u64) {
     let mut random = Random::new(seed);
     clean_up(heap);
     take_whole_pages(heap);
     attach_and_leave(heap);
-    // One of a few names, without a call of malloc.
+    // Returns one of a few names without calling malloc.
     heap.tag(["a", "b", "c", "d", "e", "f", "g", "h"][random.below(8) as usize]);
     let mut blocks: [Option<NonNull<u8>>; BLOCKS] = [None; BLOCKS];
     for round in 0..3 {
@@ -37,8 +39,8 @@ pub(crate) fn clean_up(heap: &Heap) {
     heap.reap();
 }
 
-/// Makes the heap claim whole pages without memory, and give back the slices claimed ahead: blocks
-/// of a class of short spans, then of a class of longer ones.
+/// Makes the heap claim whole pages without memory, and give back slices that it claimed ahead.
+/// For this, allocates blocks of a class with short spans, then of a class with longer spans.
 fn take_whole_pages(heap: &Heap) {
     heap.trim();
     for size in [64 << 10, 128 << 10, 256 << 10] {
@@ -49,7 +51,7 @@ fn take_whole_pages(heap: &Heap) {
     }
 }
 
-/// Attaches to the heap a second time, and leaves with a cached block.
+/// Attaches to the heap a second time, and drops this attachment while it has a cached block.
 fn attach_and_leave(heap: &Heap) {
     let Some(fd) = heap.fd() else { return };
     let second = Heap::builder().attach_fd(fd);
@@ -61,7 +63,7 @@ fn attach_and_leave(heap: &Heap) {
     }
 }
 
-/// Allocates blocks of one class or of any, until the array or the heap is full.
+/// Allocates blocks of one class or of any class, until the array or the heap is full.
 fn fill(
     heap: &Heap,
     blocks: &mut [Option<NonNull<u8>>; BLOCKS],
@@ -73,7 +75,7 @@ fn fill(
         let size = match round {
             0 => one_size,
             1 => 1 + random.below(300 << 10) as usize,
-            // Few sizes and many blocks: spans are built and taken apart.
+            // With few sizes and many blocks, spans are built and taken apart.
             _ => [64, 4096, 65536, 262_144, 1 << 20][random.below(5) as usize],
         };
         *slot = heap.alloc(Request::new(size)).ok();
@@ -83,9 +85,9 @@ fn fill(
     }
 }
 
-/// Grows and shrinks large blocks, and moves small ones.
+/// Grows and shrinks large blocks, and moves small blocks.
 fn resize(heap: &Heap, blocks: &mut [Option<NonNull<u8>>; BLOCKS], random: &mut Random) {
-    // Makes room to grow into.
+    // Frees every second block, so that the others have room to grow.
     for slot in blocks.iter_mut().step_by(2) {
         if let Some(block) = slot.take() {
             // SAFETY: allocated by `fill`, and taken out of the array.
@@ -96,17 +98,18 @@ fn resize(heap: &Heap, blocks: &mut [Option<NonNull<u8>>; BLOCKS], random: &mut 
     for _ in 0..6 {
         let size = (257 << 10) + random.below(3 << 20) as usize;
         let Some(block) = large else { break };
-        // SAFETY: live, owned by this process, and replaced by the returned block.
+        // SAFETY: the block is live, this process owns it, and the returned block replaces it.
         large = unsafe { heap.realloc(block, size, 64) }.ok().or(large);
     }
     if let Some(block) = large {
-        // SAFETY: live, owned by this process, and not used again.
+        // SAFETY: the block is live, this process owns it, and does not use it again.
         assert!(unsafe { heap.free(block) }.is_ok());
     }
     for slot in blocks.iter_mut().skip(1).step_by(16) {
         if let Some(block) = *slot {
             let size = 1 + random.below(100 << 10) as usize;
-            // SAFETY: live, owned by this process, and replaced by the returned block.
+            // SAFETY: the block is live, this process owns it, and the returned block replaces
+            // it.
             *slot = unsafe { heap.realloc(block, size, 64) }.ok().or(*slot);
         }
     }

@@ -1,12 +1,12 @@
 //! A naive model of a heap: a map of live blocks and their content. The fuzz target `heap_calls`
-//! uses it too.
+//! also uses this model.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 use haul_heap::{Fault, Heap, Node, Request};
 
-/// One call. `which` selects a live block, modulo their number.
+/// One call. `which`, modulo the number of live blocks, selects a live block.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
     Alloc { size: usize, align_bits: u32 },
@@ -31,12 +31,12 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// A model of an unused heap.
+    /// A model for an unused heap.
     pub(crate) fn new(heap: Heap) -> Self {
         Self { heap, live: BTreeMap::new(), next_mark: 0 }
     }
 
-    /// Checks every live block and frees it. Then the heap must be valid and empty.
+    /// Checks every live block and frees it. Asserts that the heap is then valid and empty.
     pub(crate) fn finish(self) {
         for (address, live) in &self.live {
             self.check(*address, live.size, live.mark);
@@ -75,11 +75,12 @@ impl Model {
 
     fn free(&self, address: usize) -> Result<(), haul_heap::Misuse> {
         let pointer = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).unwrap();
-        // SAFETY: a block of the model, which has removed it, or no block.
+        // SAFETY: the block was one of the model's, which has removed it, or the pointer names no
+        // block.
         unsafe { self.heap.free(pointer) }
     }
 
-    /// Makes one call of the heap and of the model.
+    /// Makes one call to the heap and to the model.
     pub(crate) fn call(&mut self, call: &Call) {
         match *call {
             Call::Alloc { size, align_bits } => {
@@ -97,7 +98,8 @@ impl Model {
             Call::Realloc { which, size } => {
                 let Some((address, live)) = self.pick(which) else { return };
                 let pointer = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).unwrap();
-                // SAFETY: a block of the model, which replaces it with the returned one.
+                // SAFETY: the block is one of the model's, which replaces it with the returned
+                // block.
                 if let Ok(block) = unsafe { self.heap.realloc(pointer, size, 64) } {
                     self.live.remove(&address);
                     let kept = live.size.min(size);

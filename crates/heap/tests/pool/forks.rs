@@ -1,6 +1,6 @@
-//! Forks of private heaps, and of this program, which allocates everything from the heap, while the
-//! kernel's pool has no free page. Parent and child write to all their blocks, and each keeps its
-//! own content.
+//! Processes fork while the kernel's pool has no free page. They use private heaps, and this
+//! program uses the heap for all its allocations. The parent and the child write to all their
+//! blocks, and each keeps its own content.
 
 use std::process::Command;
 use std::ptr::NonNull;
@@ -10,7 +10,7 @@ use haul_heap::{Global, Heap, Pages, Request};
 use crate::guard::{IN_POOL, PAGE, Pool, hold_free_pages};
 use crate::support::child::{in_child, start, wait};
 
-/// Blocks of a page each: more than the pool has.
+/// The number of blocks of one page: more than the pool has pages.
 const BLOCKS: usize = 3 * IN_POOL;
 
 /// How often a child forks again.
@@ -31,14 +31,15 @@ impl Block {
     }
 
     fn holds(self, byte: u8) -> bool {
-        // SAFETY: this process owns the block, which has this size and is not written meanwhile.
+        // SAFETY: this process owns the block, which has this size, and does not write to it
+        // meanwhile.
         let bytes = unsafe { std::slice::from_raw_parts(self.0.as_ptr(), PAGE) };
         bytes.iter().all(|found| *found == byte)
     }
 }
 
-/// Forks; both processes write to all blocks at the same time. Returns whether each found what it
-/// had written.
+/// Forks; both processes write to all blocks at the same time. Returns whether each process found
+/// the content that it had written.
 fn fork_and_write(heap: &Heap, blocks: &[Block], generation: u8) -> bool {
     let before = generation;
     let child = start(|| {
@@ -53,12 +54,12 @@ fn fork_and_write(heap: &Heap, blocks: &[Block], generation: u8) -> bool {
     });
     blocks.iter().for_each(|block| block.fill(100 + generation));
     let is_whole = wait(child) == 0 && blocks.iter().all(|block| block.holds(100 + generation));
-    // Restored for the next check.
+    // Restores the content for the next check.
     blocks.iter().for_each(|block| block.fill(generation));
     is_whole
 }
 
-/// Runs this test again with a role, in a program that starts with a full pool.
+/// Runs this test again with a role, in a new program that starts while the pool is full.
 fn run_again(test: &str) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
@@ -110,7 +111,7 @@ fn program_on_the_heap_survives_forks_with_an_exhausted_pool() {
     heap.validate().unwrap();
 }
 
-/// Parent and child have the same pages, and neither lacks one.
+/// The parent and the child have the same pages, and neither process lacks a page.
 #[test]
 fn shared_heap_survives_forks_with_an_exhausted_pool() {
     let Some(_pool) = Pool::take("forks of a shared heap with the pool used up") else { return };

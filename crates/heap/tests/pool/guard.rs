@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 /// Bytes of a page of the pool.
 pub(crate) const PAGE: usize = 2 << 20;
 
-/// The pages of a test in the pool.
+/// How many pages a test puts into the pool.
 pub(crate) const IN_POOL: usize = 8;
 
-/// How long a test waits for another program's use of the pool.
+/// How long a test waits until another program no longer uses the pool.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The pool of this machine, with pages for one test. It is empty again when this value is dropped.
+/// The pool of this machine, with pages for one test. Dropping this value empties the pool.
 pub(crate) struct Pool {
     _turn: MutexGuard<'static, ()>,
 }
@@ -24,7 +24,8 @@ pub(crate) struct Pool {
 impl Pool {
     const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-    /// A pool with [`IN_POOL`] free pages. Prints why and returns `None` if that is not possible.
+    /// Puts [`IN_POOL`] free pages into the pool. If this is not possible, prints the reason and
+    /// returns `None`.
     pub(crate) fn take(what: &str) -> Option<Self> {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,8 +51,8 @@ impl Pool {
         None
     }
 
-    /// Whether no other program has pages in the pool: the test would count and remove them. Only
-    /// the first test waits for it.
+    /// Whether no other program has pages in the pool, because the test would count and remove
+    /// them. Only the first test waits for this.
     fn is_unused() -> bool {
         static IS_HOPELESS: AtomicBool = AtomicBool::new(false);
         let start = Instant::now();
@@ -69,7 +70,8 @@ impl Pool {
         fs::read_to_string(format!("{}/{name}", Self::FOLDER)).ok()?.trim().parse().ok()
     }
 
-    /// Whether the pool could be set to this number of pages, including those in use.
+    /// Sets the number of pages in the pool, including the pages in use. Returns whether this was
+    /// possible.
     pub(crate) fn set(&self, pages: usize) -> bool {
         fs::write(format!("{}/nr_hugepages", Self::FOLDER), pages.to_string()).is_ok()
     }
@@ -80,9 +82,9 @@ impl Pool {
     }
 }
 
-/// Free pages of the pool.
+/// How many pages of the pool are free.
 pub(crate) fn pool_free() -> Option<usize> {
-    // The numbers are read one after the other, so pages may be reserved in between.
+    // The two numbers are read one after the other, and pages may be reserved in between.
     Some(Pool::number("free_hugepages")?.saturating_sub(Pool::number("resv_hugepages")?))
 }
 
@@ -92,13 +94,13 @@ impl Drop for Pool {
     }
 }
 
-/// A file with all free pages of the pool, until it is closed.
+/// A file that contains all free pages of the pool until it is closed.
 pub(crate) fn hold_free_pages() -> fs::File {
     let flags = libc::MFD_CLOEXEC | libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
-    // SAFETY: the name is a string, and the flags are those of this call.
+    // SAFETY: the name is a C string, and the flags are valid for this call.
     let number = unsafe { libc::memfd_create(c"free-pages".as_ptr(), flags) };
     assert!(number >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: just opened, for this value alone.
+    // SAFETY: the descriptor was just opened, for this value alone.
     let file = unsafe { fs::File::from_raw_fd(number) };
     match pool_free() {
         None | Some(0) => {}

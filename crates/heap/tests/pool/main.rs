@@ -1,5 +1,5 @@
-//! Pages of the kernel's pool in shared heaps, by descriptor and by name; a private heap uses
-//! none. Each test puts a few pages into the pool, which needs root, and only one test at a time
+//! Shared heaps, by descriptor and by name, use pages of the kernel's pool; a private heap uses
+//! none. Each test puts a few pages into the pool, which requires root. Only one test at a time
 //! uses the pool.
 
 use std::fs;
@@ -24,7 +24,7 @@ use support::child::{start, wait};
 #[global_allocator]
 static GLOBAL: Global = Global;
 
-/// Pages of a test's heap.
+/// How many pages a test's heap has.
 const PAGES: usize = 32;
 
 fn builder() -> haul_heap::Builder {
@@ -32,7 +32,7 @@ fn builder() -> haul_heap::Builder {
     Heap::builder().limit(limit).nodes(1).pages(Pages::Huge2M).caches(64).decay(None)
 }
 
-/// Allocates blocks of a page each until an allocation fails, and writes each from end to end.
+/// Allocates blocks of one page until an allocation fails, and writes to all bytes of each block.
 fn take_all(heap: &Heap) -> Vec<NonNull<u8>> {
     let blocks = std::iter::from_fn(|| heap.alloc(Request::new(PAGE).aligned(PAGE)).ok());
     blocks.inspect(|block| fill(*block, 0xA5)).collect()
@@ -52,7 +52,7 @@ fn free_all(heap: &Heap, blocks: Vec<NonNull<u8>>) {
     heap.validate().unwrap();
 }
 
-/// The number of ready pages from the pool, and of others.
+/// The number of ready pages from the pool, and the number of other ready pages.
 fn backings(heap: &Heap) -> (usize, usize) {
     let (mut pool, mut others) = (0, 0);
     heap.map(|page| {
@@ -66,7 +66,7 @@ fn backings(heap: &Heap) -> (usize, usize) {
     (pool, others)
 }
 
-/// The page size of this program's mapping of a block in KiB, as the kernel reports it.
+/// The page size, in KiB, of this program's mapping of a block, as the kernel reports it.
 fn kernel_page_kib(block: NonNull<u8>) -> usize {
     let text = fs::read_to_string("/proc/self/smaps").unwrap();
     let mut is_inside = false;
@@ -85,8 +85,8 @@ fn kernel_page_kib(block: NonNull<u8>) -> usize {
     panic!("{block:?} is not mapped");
 }
 
-/// Asserts twice that a heap hands out all pages of the pool and its other pages, and gives all of
-/// them back.
+/// Asserts twice that a heap hands out all pages of the pool and all its other pages, and gives
+/// all these pages back.
 fn assert_uses_the_pool(heap: &Heap, pool: &Pool) {
     for _ in 0..2 {
         let blocks = take_all(heap);
@@ -100,7 +100,7 @@ fn assert_uses_the_pool(heap: &Heap, pool: &Pool) {
     }
 }
 
-/// A child of fork could not have copies of these pages.
+/// A child of fork could not get copies of these pages.
 #[test]
 fn private_heap_does_not_use_the_pool_and_reports_why() {
     let Some(_pool) = Pool::take("a heap of one process beside the pool") else { return };
@@ -108,8 +108,8 @@ fn private_heap_does_not_use_the_pool_and_reports_why() {
         let heap = builder().pages(pages).build().unwrap();
         let blocks = take_all(&heap);
         assert_eq!((blocks.len(), backings(&heap)), (PAGES, (0, PAGES)));
-        // The free pages of the pool would prove less: another program's shared heap may take a
-        // page.
+        // The number of free pages in the pool would prove less, because another program's shared
+        // heap may take a page.
         assert!(blocks.iter().all(|block| kernel_page_kib(*block) != 2048));
         let report = heap.pages();
         assert!(matches!(report.reason, Reason::NotShared | Reason::TransparentNever), "{report}");
@@ -148,7 +148,7 @@ fn attachment_by_descriptor_sees_the_same_pages() {
             assert_eq!(unsafe { last.read_volatile() }, 0x3C);
         }
     }
-    // Wrong files: the first one, and another heap's second one.
+    // Wrong files: the first file, and the second file of another heap.
     let another = builder().shared_fd().unwrap();
     let wrong = another.pool_fd().unwrap_or(first);
     for second in [first, wrong] {
@@ -158,7 +158,7 @@ fn attachment_by_descriptor_sees_the_same_pages() {
     free_all(&heap, blocks);
 }
 
-/// Like the first file, the second one can be truncated if it is not sealed.
+/// If the second file is not sealed, it can be truncated, like the first file.
 #[test]
 fn attach_refuses_unsealed_second_file() {
     let Some(_pool) = Pool::take("a second file that is not sealed") else { return };
@@ -187,7 +187,7 @@ fn attach_refuses_unsealed_second_file() {
     assert_eq!(attach(), None);
 }
 
-/// The nodes share the pool.
+/// The heap's nodes share the pool.
 #[test]
 fn nodes_share_the_pages_of_the_pool() {
     let Some(_pool) = Pool::take("nodes on pages of the pool") else { return };
@@ -195,8 +195,8 @@ fn nodes_share_the_pages_of_the_pool() {
     assert_eq!(shared.pages().from_pool as usize, IN_POOL);
 }
 
-/// One of several attachments of a process publishes the second file; when it is dropped, another
-/// one does.
+/// One of a process's attachments publishes the second file. After this attachment is dropped,
+/// another attachment publishes the file.
 #[test]
 fn second_file_is_published_again_after_an_attachment_is_dropped() {
     let Some(_pool) = Pool::take("attachments that come and go") else { return };
@@ -205,14 +205,15 @@ fn second_file_is_published_again_after_an_attachment_is_dropped() {
     drop(attach(&heap).unwrap());
     let other = attach(&heap).unwrap();
     drop(heap);
-    // No attachment publishes it until the remaining one calls `maintain`.
+    // No attachment publishes the file before the remaining attachment calls `maintain`.
     let error = attach(&other).err();
     assert!(matches!(error, Some(Error::Unsupported { .. })), "{error:?}");
     other.maintain();
     assert_eq!(attach(&other).unwrap().pages().from_pool as usize, IN_POOL);
 }
 
-/// Pages that the pool lacks are skipped without a signal, and requested again when it has some.
+/// If the pool has no page, the heap skips pages without a signal, and requests them again when
+/// the pool has pages.
 #[test]
 fn shared_heap_reports_an_exhausted_pool_and_retries() {
     let Some(pool) = Pool::take("a pool that runs out under a shared heap") else { return };
@@ -226,7 +227,7 @@ fn shared_heap_reports_an_exhausted_pool_and_retries() {
     assert!(report.to_string().contains("the pool refused"), "{report}");
     free_all(&heap, blocks);
     assert!(pool.set(IN_POOL));
-    // An attachment other than the refused one can do the upkeep.
+    // An attachment to which the pool did not refuse a page can do the upkeep.
     let other = Heap::builder().attach_fd(heap.fd().unwrap()).unwrap();
     other.maintain();
     let blocks = take_all(&heap);
@@ -234,8 +235,8 @@ fn shared_heap_reports_an_exhausted_pool_and_retries() {
     free_all(&heap, blocks);
 }
 
-/// Children are killed while the heap grows, at every step or after some time. No block and no page
-/// of the pool is lost.
+/// Child processes are killed while the heap grows, at every step or after some time. No block
+/// and no page of the pool is lost.
 #[test]
 fn death_while_growing_on_the_pool_loses_no_page() {
     let Some(pool) = Pool::take("a death on pages of the pool") else { return };
@@ -263,7 +264,7 @@ fn death_while_growing_on_the_pool_loses_no_page() {
     assert!(kills > 100, "{kills} kills");
 }
 
-/// Allocates pages and gives them back, without malloc.
+/// Allocates pages and gives them back, without calling malloc.
 fn grow_and_shrink(heap: &Heap) {
     for _ in 0..4 {
         let mut blocks = [None; PAGES];
@@ -282,12 +283,12 @@ fn grow_and_shrink(heap: &Heap) {
     }
 }
 
-/// How children die: at a step if the steps are built in, else after some time.
+/// How children die: at a step if the feature `steps` is enabled, else after some time.
 mod deaths {
     #[cfg(feature = "steps")]
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    /// Each turn dies this many steps later than the previous turn.
+    /// Each child dies this many steps later than the previous child.
     #[cfg(feature = "steps")]
     const STRIDE: u64 = 7;
 
@@ -319,12 +320,12 @@ mod deaths {
     #[cfg(not(feature = "steps"))]
     pub(super) fn wait_for(child: i32, turn: u64) {
         std::thread::sleep(std::time::Duration::from_micros(turn % 100 * 20));
-        // SAFETY: no pointers are involved; the child was not waited for yet.
+        // SAFETY: no pointers are involved; this process has not waited for the child yet.
         unsafe { libc::kill(child, libc::SIGKILL) };
     }
 }
 
-/// The pages of a named heap lie in a file system for huge pages.
+/// The pages of a named heap are in a file system for huge pages.
 #[test]
 fn named_heap_uses_the_pool_if_a_file_system_offers_it() {
     if std::env::var("HAUL_ROLE").is_ok_and(|role| role == "named") {
@@ -343,7 +344,7 @@ fn named_heap_uses_the_pool_if_a_file_system_offers_it() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// The parent process holds the pool; this program has its own `/dev`.
+/// The parent process holds the pool, and this program has a separate `/dev`.
 fn by_name() {
     let heap = builder().shared_named("pool").unwrap();
     assert_eq!((heap.pages().from_pool, heap.pages().reason), (0, Reason::NoMount));
@@ -352,14 +353,14 @@ fn by_name() {
     fs::create_dir("/dev/hugepages").unwrap();
     let mount = Command::new("mount").args(["-t", "hugetlbfs", "none", "/dev/hugepages"]).status();
     assert!(mount.unwrap().success());
-    // A file left by an earlier heap does not interfere.
+    // A file that an earlier heap left does not interfere.
     let device = fs::metadata("/dev/shm").unwrap().dev();
     let stale = format!("/dev/hugepages/haul-heap.pool.{device}");
     let file = fs::File::options().read(true).write(true).create_new(true).open(stale).unwrap();
     allocate(&file, IN_POOL);
     drop(file);
     assert_eq!(pool_free(), Some(0));
-    // The file of another container must stay.
+    // The file of another container must not be removed.
     let foreign = format!("/dev/hugepages/haul-heap.pool.{}", device + 1);
     fs::write(&foreign, []).unwrap();
     let heap = builder().shared_named("pool").unwrap();

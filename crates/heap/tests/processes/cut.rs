@@ -1,5 +1,5 @@
-//! Files that can be truncated while a process maps them: an access to the missing part raises a
-//! signal, so the heap does not map them.
+//! The heap maps no file that can be truncated while it is mapped, because an access to the
+//! missing part would raise a signal.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::support::child::in_child;
 use crate::{MIB, Named, builder};
 
-/// A copy of a heap's file, of the same kind but not sealed.
+/// A copy of a heap's file, of the same kind, but not sealed.
 fn unsealed_copy(heap: &Heap) -> File {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let copy = File::from(rustix::fs::memfd_create(c"haul-test", flags).unwrap());
@@ -41,14 +41,15 @@ fn attach_refuses_unsealed_file() {
         Err(error) => matches!(error, Error::NotSealed),
     });
     assert_eq!(status, 0, "the file was mapped, and an access to the missing part raised a signal");
-    // A file that is sealed against growth only can still be truncated.
+    // If only growth is sealed, a file can still be truncated.
     rustix::fs::fcntl_add_seals(&copy, SealFlags::GROW).unwrap();
     assert_eq!(Heap::builder().attach_fd(copy.as_fd()).err(), Some(Error::NotSealed));
     rustix::fs::fcntl_add_seals(&copy, SealFlags::SHRINK).unwrap();
     assert!(Heap::builder().attach_fd(copy.as_fd()).is_ok());
 }
 
-/// A file with a name cannot be sealed; its owner and mode are checked when it is opened by name.
+/// A file with a name cannot be sealed. Instead, its owner and mode are checked when it is opened
+/// by name.
 #[test]
 fn attach_by_descriptor_refuses_named_heap() {
     let named = Named::new("cut");
@@ -58,7 +59,8 @@ fn attach_by_descriptor_refuses_named_heap() {
     assert!(Error::NotSealed.to_string().contains("attach to a named heap by its name"));
 }
 
-/// A hole in such a file gives memory back to the pool, and the next access could raise a signal.
+/// A hole in a file of huge pages gives memory back to the pool, and the next access to the hole
+/// could raise a signal.
 #[test]
 fn attach_refuses_huge_page_file_as_first_file() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;

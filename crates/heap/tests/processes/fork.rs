@@ -9,7 +9,7 @@ use haul_heap::{Heap, Node, Request};
 use crate::support::child::{exit, in_child, start, wait};
 use crate::{assert_whole, builder};
 
-/// Waits for a byte in a pipe. Returns false at its end.
+/// Waits for a byte in a pipe. Returns false at the pipe's end.
 pub(crate) fn read_byte(end: i32) -> bool {
     let mut byte = 0_u8;
     // SAFETY: the call writes one local byte.
@@ -60,7 +60,8 @@ fn child_of_private_heap_has_a_copy() {
 #[test]
 fn child_gives_back_caches_of_other_threads() {
     let heap = builder().build().unwrap();
-    // This thread has its own number from now on, so it takes over no other thread's caches.
+    // From now on this thread has a number, so it does not take over the caches of another
+    // thread.
     heap.maintain();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -78,14 +79,14 @@ fn child_gives_back_caches_of_other_threads() {
             let status = in_child(|| {
                 let is_usable = use_all(&heap) && heap.validate().is_ok();
                 let stats = heap.stats(Node::ANY);
-                // A block that a thread held at the fork is copied as a live one.
+                // If a thread held a block at the fork, the child's copy of the block is live.
                 is_usable && stats.live.blocks <= 2
             });
             assert_eq!(status, 0);
         }
         stop.store(true, SeqCst);
     });
-    // The threads' caches hold no live blocks, but they keep pages.
+    // The threads' caches contain no live blocks, but they keep pages in use.
     while heap.stats(Node::ANY).cached.blocks > 0 {
         heap.maintain();
     }
@@ -112,38 +113,39 @@ fn child_of_shared_heap_joins_as_its_own_process() {
     assert_whole(&heap);
 }
 
-/// Which threads of a process use the heap, and which one forks.
+/// Which threads of a process use the heap, and which thread forks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Forker {
     /// The thread that forks uses the heap before and after the fork.
     User,
     /// The thread that forks does not use the heap; other threads do.
     Idler,
-    /// A new thread forks each time, and uses the heap before the fork only.
+    /// A new thread forks each time, and uses the heap only before the fork.
     Passing,
 }
 
-/// Generations of forks: with [`THREADS`] numbers each, twice as many numbers as exist.
+/// Generations of forks: each uses [`THREADS`] numbers. Together they would need twice as many
+/// numbers as exist.
 const GENERATIONS: u8 = 200;
 
-/// Threads of each generation that use the heap at once.
+/// How many threads of each generation use the heap at once.
 const THREADS: usize = 41;
 
 #[test]
 fn generations_of_forks_do_not_exhaust_thread_numbers() {
     for forker in [Forker::User, Forker::Idler, Forker::Passing] {
-        // The heap is not on a stack, because in a child of fork libc reuses the stacks of
-        // missing threads for new ones.
+        // The heap is not on a stack, because in a child of fork, libc reuses the stacks of
+        // threads that no longer exist for new threads.
         let heap = Box::new(builder().build().unwrap());
         let heap = &*heap;
         let failed = in_child(|| i32::from(generation(heap, GENERATIONS, forker)));
-        // The number of generations that were left at the first failure.
+        // How many generations were left at the first failure.
         assert_eq!(failed, 0, "{forker:?}");
     }
 }
 
-/// Uses the heap in threads, and forks the next generation. Returns how many were left at the first
-/// failure.
+/// Uses the heap in threads, and forks the next generation. Returns how many generations were
+/// left at the first failure.
 fn generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
     let barrier = std::sync::Barrier::new(THREADS);
     let is_served = std::thread::scope(|scope| {
@@ -161,7 +163,7 @@ fn generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
     match forker {
         _ if left == 1 => 0,
         Forker::Passing => std::thread::scope(|scope| {
-            // Captures nothing by reference, because libc may reuse this stack.
+            // The closure captures nothing by reference, because libc may reuse this stack.
             let pass =
                 move || if can_use(heap) { fork_generation(heap, left, forker) } else { left };
             scope.spawn(pass).join().unwrap()
@@ -171,7 +173,7 @@ fn generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
 }
 
 fn fork_generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
-    // libc's malloc can be used in the child.
+    // the child may use libc's malloc.
     let failed = in_child(|| i32::from(generation(heap, left - 1, forker)));
     u8::try_from(failed).unwrap_or(left)
 }
@@ -181,8 +183,8 @@ fn can_use(heap: &Heap) -> bool {
     heap.alloc(Request::new(64)).is_ok_and(|block| unsafe { heap.free(block) }.is_ok())
 }
 
-/// More processes than slots, one after the other. Only the heap itself reaps, when all slots are
-/// taken.
+/// More processes than there are slots attach one after the other. No test code reaps; the heap
+/// itself reaps when all slots are in use.
 #[test]
 fn slots_of_dead_processes_are_reused() {
     let heap = builder().shared_fd().unwrap();
@@ -205,7 +207,7 @@ fn grandchildren_join_too() {
     assert_whole(&heap);
 }
 
-/// A process that died right after it attached had no cache, and no live process does upkeep.
+/// The process died right after it attached, so it had no cache, and no live process does upkeep.
 #[test]
 fn slots_of_dead_processes_without_a_cache_are_reused() {
     let heap = builder().shared_fd().unwrap();
@@ -217,11 +219,11 @@ fn slots_of_dead_processes_without_a_cache_are_reused() {
     assert_whole(&heap);
 }
 
-/// Bytes of the stack of a thread that only waits.
+/// Bytes of the stack for a thread that only waits.
 const STACK: usize = 64 << 10;
 
-/// The second thread of a process whose first thread ended: waits for the end of the pipe that it
-/// gets.
+/// The second thread of a process whose first thread ended: it waits for the end of the pipe that
+/// it gets.
 extern "C" fn outlive(pipe: *mut c_void) -> i32 {
     let mut byte = 0_u8;
     // SAFETY: the call writes one local byte.
@@ -229,12 +231,12 @@ extern "C" fn outlive(pipe: *mut c_void) -> i32 {
     exit(0)
 }
 
-/// Ends this thread, the process's first, after starting another thread that runs until `pipe`
-/// ends.
+/// Starts another thread, which runs until `pipe` ends. Then ends this thread, which is the first
+/// thread of the process.
 fn leave_to_another_thread(pipe: i32) -> ! {
     let (protection, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: the kernel chooses an address where nothing is mapped.
+    // SAFETY: the kernel chooses an unused address.
     let stack = unsafe { libc::mmap(std::ptr::null_mut(), STACK, protection, kind, -1, 0) };
     assert_ne!(stack, libc::MAP_FAILED);
     let flags = libc::CLONE_VM
@@ -243,26 +245,26 @@ fn leave_to_another_thread(pipe: i32) -> ! {
         | libc::CLONE_SIGHAND
         | libc::CLONE_THREAD
         | libc::CLONE_SYSVSEM;
-    // Stacks grow down from their end, which is a multiple of 16.
+    // A stack grows down from its end, which is a multiple of 16.
     let end = stack.wrapping_byte_add(STACK);
     let argument = std::ptr::without_provenance_mut(pipe as usize);
-    // SAFETY: `end` is the end of a mapping that has no other user and is never unmapped; `outlive`
-    // needs no more stack than that, and only makes system calls.
+    // SAFETY: `end` is the end of a mapping that has no other user and is never unmapped;
+    // `outlive` needs no more stack than this mapping, and only makes system calls.
     let thread = unsafe { libc::clone(outlive, end, flags, argument) };
     assert!(thread > 0);
-    // SAFETY: ends this thread only, which has no further work.
+    // SAFETY: the call ends only this thread, which has no more work.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
     unreachable!("the thread continued after its exit");
 }
 
-/// The state of a process in `/proc`.
+/// The state of a process, from `/proc`.
 fn state_of(process: i32) -> char {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     text.rsplit_once(") ").unwrap().1.chars().next().unwrap()
 }
 
-/// The kernel reports a process whose first thread ended as a zombie, whatever its other threads
-/// do.
+/// If the first thread of a process has ended, the kernel reports the process as a zombie, even
+/// if its other threads run.
 #[test]
 fn process_whose_first_thread_ended_counts_as_alive() {
     let heap = builder().shared_fd().unwrap();
@@ -273,7 +275,7 @@ fn process_whose_first_thread_ended_counts_as_alive() {
         if heap.alloc(Request::new(640)).is_err() {
             exit(1);
         }
-        // SAFETY: the child owns the descriptor, which nothing here uses.
+        // SAFETY: the child owns the descriptor, and no code here uses it.
         unsafe { libc::close(ends[1]) };
         leave_to_another_thread(ends[0])
     });
@@ -285,7 +287,8 @@ fn process_whose_first_thread_ended_counts_as_alive() {
     let reaped = heap.reap();
     assert_eq!((reaped.processes, heap.stats(Node::ANY).live.blocks), (0, 1), "{reaped:?}");
     for end in ends {
-        // SAFETY: opened above and not used again. The child's thread then reads the pipe's end.
+        // SAFETY: opened above and not used again. The child's thread then reads the end of the
+        // pipe.
         unsafe { libc::close(end) };
     }
     assert_eq!((wait(child), heap.reap().processes), (0, 1));

@@ -4,10 +4,10 @@
 //! - `roles`: the work of children;
 //! - `cut`: files that can be truncated;
 //! - `fork`: children of fork without exec;
-//! - `namespaces`: children that cannot see each other;
+//! - `namespaces`: child processes that cannot see each other;
 //! - `scribble`: a peer that overwrites the heap;
 //! - `starve`: a file system that other programs fill;
-//! - `soak`: all of this at once, with threads and deaths.
+//! - `soak`: all these conditions at once, with threads and deaths.
 
 mod cut;
 mod fork;
@@ -27,10 +27,10 @@ use haul_heap::{Heap, Node, Offset, Pages, Request, Tag};
 
 const MIB: u64 = 1 << 20;
 
-/// Pages of a test's heap.
+/// How many pages a test's heap has.
 const PAGES: u64 = 32;
 
-/// How long a child may take before it counts as hanging, on a loaded machine.
+/// After this time, a child counts as hanging. It is long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn builder() -> haul_heap::Builder {
@@ -69,7 +69,7 @@ fn start(role: &str, heap: &str, argument: &str) -> Child {
         .unwrap()
 }
 
-/// Waits for a child; fails if it crashed or hangs.
+/// Waits for a child; fails if the child has crashed or hangs.
 fn finish(mut child: Child, what: &str) -> String {
     drop(child.stdin.take());
     let start = Instant::now();
@@ -90,7 +90,7 @@ fn finish(mut child: Child, what: &str) -> String {
     text
 }
 
-/// The rest of the child's line with this word.
+/// The text after this word in the child's line that begins with it.
 fn read_line_with(child: &mut Child, word: &str) -> String {
     let mut bytes = Vec::new();
     let out = child.stdout.as_mut().unwrap();
@@ -185,7 +185,7 @@ fn child_killed_in_a_malloc_loop_loses_no_block() {
         assert_eq!(named.heap.stats(Node::ANY).live.blocks, 1);
     }
     eprintln!("slowest recovery {slowest:?}");
-    // The aim is 10 ms; a loaded machine may take the processor away meanwhile.
+    // The aim is 10 ms, but on a loaded machine another program may get the processor meanwhile.
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
     // SAFETY: not used again.
     unsafe { named.heap.free(ours) }.unwrap();
@@ -215,13 +215,13 @@ fn heir_inherits_blocks_of_a_dead_process() {
     assert_whole(&named.heap);
 }
 
-/// Beyond the size of a memory file system an access would raise a signal.
+/// An access above the size of a memory file system would raise a signal.
 #[test]
 fn full_file_system_is_an_error() {
     in_small_file_system("overfill");
 }
 
-/// An access to metadata may not raise a signal either if another program fills the file system.
+/// An access to metadata must also not raise a signal if another program fills the file system.
 #[test]
 fn file_system_filled_by_another_program_is_an_error() {
     in_small_file_system("starve");

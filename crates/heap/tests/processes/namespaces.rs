@@ -1,5 +1,6 @@
-//! Members that cannot see each other: in their own PID namespaces, and behind a `/proc` that hides
-//! the processes of other users. A live process must not count as dead for that reason.
+//! Processes of a heap that cannot see each other: they are in different PID namespaces, or
+//! `/proc` hides the processes of other users. A live process must not count as dead for this
+//! reason.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
@@ -10,16 +11,17 @@ use crate::builder;
 use crate::fork::{read_byte, write_byte};
 use crate::support::child::{exit, in_child, start};
 
-/// The exit status of a child if the system refuses what its test needs.
+/// The exit status of a child if the system refuses a call that its test needs.
 const REFUSED: c_int = 77;
 
 /// The unprivileged user `nobody`, which may not inspect another user's process.
 const UNPRIVILEGED: libc::uid_t = 65_534;
 
-/// Runs `work` in a child that is the first of a new PID namespace; `None` if that is not allowed.
+/// Runs `work` in a child that is the first process of a new PID namespace; `None` if this is not
+/// allowed.
 fn in_new_namespace(more: c_int, work: impl FnOnce() -> bool) -> Option<bool> {
     let status = in_child(|| {
-        // SAFETY: it changes the namespaces of this child and its children only.
+        // SAFETY: the call changes the namespaces of this child and its children only.
         let is_refused = unsafe { libc::unshare(libc::CLONE_NEWPID | more) } != 0;
         if is_refused {
             exit(REFUSED);
@@ -29,7 +31,7 @@ fn in_new_namespace(more: c_int, work: impl FnOnce() -> bool) -> Option<bool> {
     (status != REFUSED).then_some(status == 0)
 }
 
-/// The processes that blocks belong to.
+/// The processes to which blocks belong.
 fn owners(heap: &Heap) -> u32 {
     let mut seen = 0_u128;
     heap.walk(|block| seen |= 1 << block.process);
@@ -57,11 +59,11 @@ fn process_in_another_pid_namespace_counts_as_alive() {
         let child = scope.spawn(|| {
             let result = in_new_namespace(0, || {
                 let is_first = alloc(&heap) && heap.reap().processes == 0 && owners(&heap) == 2;
-                // A death in this namespace is seen from here.
+                // This process can detect a death in its own namespace.
                 let is_seen = in_child(|| alloc(&heap)) == 0 && heap.reap().processes == 1;
                 write_byte(ready[1]);
                 let is_alone = is_first && is_seen && read_byte(done[0]);
-                // A process with the same PID as this one, whose /proc belongs to another
+                // A process has the same PID as this process, and its /proc belongs to another
                 // namespace.
                 let within = in_new_namespace(0, || {
                     alloc(&heap) && owners(&heap) == 3 && heap.reap().processes == 0
@@ -82,26 +84,26 @@ fn process_in_another_pid_namespace_counts_as_alive() {
         Some(is_right) => assert!(is_right, "a check in a child failed"),
         None => eprintln!("SKIPPED: members in PID namespaces: no PID namespaces: run as root"),
     }
-    // Their death cannot be seen from here, so their blocks stay.
+    // This process cannot detect their death, so their blocks stay.
     assert_eq!(heap.reap().processes, 0);
     heap.validate().unwrap();
 }
 
-/// Hides from each user the processes of others, in a mount namespace of this child.
+/// Hides the processes of other users from each user, in a mount namespace of this child.
 fn hide_processes() -> bool {
     let mount =
         |source: *const libc::c_char, target: &CStr, flags, options: *const libc::c_char| {
             let kind = c"proc".as_ptr();
-            // SAFETY: static strings, or null where the call accepts it.
+            // SAFETY: the pointers name static strings, or are null if the call accepts this.
             unsafe { libc::mount(source, target.as_ptr(), kind, flags, options.cast()) == 0 }
         };
     mount(null(), c"/", libc::MS_REC | libc::MS_PRIVATE, null())
         && mount(c"proc".as_ptr(), c"/proc", 0, c"hidepid=2".as_ptr())
 }
 
-/// Becomes a user that may not inspect another user's process.
+/// Changes this child's user to one that may not inspect another user's process.
 fn drop_privileges() -> bool {
-    // SAFETY: it changes the user of this child only; the list of groups is empty.
+    // SAFETY: the call changes the user of this child only, and the list of groups is empty.
     let groups = unsafe { libc::setgroups(0, null()) };
     // SAFETY: as above.
     let group = unsafe { libc::setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED) };
@@ -130,7 +132,7 @@ fn process_hidden_by_proc_counts_as_alive() {
                 write_byte(joined[1]);
             }
             loop {
-                // SAFETY: it only waits for a signal.
+                // SAFETY: the call only waits for a signal.
                 unsafe { libc::pause() };
             }
         });
@@ -138,13 +140,13 @@ fn process_hidden_by_proc_counts_as_alive() {
         let is_spared = in_child(|| {
             drop_privileges() && alloc(&heap) && heap.reap().processes == 0 && owners(&heap) == 3
         }) == 0;
-        // SAFETY: a child of this process that was not waited for.
+        // SAFETY: the signal goes to a child of this process for which it has not waited.
         unsafe { libc::kill(member, libc::SIGKILL) };
         let has_ended = ends(member);
-        // The member is still hidden and was not waited for. The same holds for the child that
-        // checked before.
+        // The member is still hidden, and no process has waited for it. This is also true of the
+        // child that checked before.
         let is_reaped = in_child(|| drop_privileges() && heap.reap().processes == 2) == 0;
-        // SAFETY: a child of this process, whose end is known.
+        // SAFETY: the call waits for a child of this process that has ended.
         unsafe { libc::waitpid(member, null_mut(), 0) };
         is_joined && is_spared && has_ended && is_reaped
     });

@@ -8,7 +8,7 @@ use haul_heap::{Builder, Heap, Offset, Request};
 
 use crate::support::random::Random;
 
-/// Plays the role of a child, if this program was started as one; else does nothing.
+/// Plays a child's role, if this program was started as a child; else does nothing.
 #[test]
 fn play() {
     let Ok(role) = std::env::var("HAUL_ROLE") else { return };
@@ -31,7 +31,7 @@ fn play() {
     }
 }
 
-/// Fills a named heap, twice, in a file system that is smaller than the heap. Writes to every
+/// Fills a named heap twice, in a file system that is smaller than the heap. Writes to every
 /// block.
 fn overfill() {
     let heap = crate::builder().shared_named("overfill").unwrap();
@@ -58,10 +58,10 @@ fn overfill() {
     heap.maintain();
 }
 
-/// Attaches by name, or by the number of an inherited descriptor.
+/// Attaches by name, or by an inherited descriptor with this number.
 fn attach(builder: Builder, heap: &str) -> Heap {
     match heap.parse() {
-        // SAFETY: the parent left the descriptor open, and nothing here closes it.
+        // SAFETY: the parent left the descriptor open, and no code here closes it.
         Ok(number) => builder.attach_fd(unsafe { BorrowedFd::borrow_raw(number) }).unwrap(),
         Err(_) => builder.attach_named(heap).unwrap(),
     }
@@ -80,13 +80,13 @@ fn answer(heap: &Heap, offset: u64) {
     // SAFETY: the parent filled a block of 1 MiB there.
     let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), 1 << 20) };
     assert!(bytes.iter().all(|byte| *byte == 0x5A));
-    // SAFETY: the parent does not use it meanwhile.
+    // SAFETY: the parent does not use the block meanwhile.
     assert!(unsafe { heap.usable_size(block) }.unwrap() >= 1 << 20);
     let answer = filled(heap, 0xA5);
     write_line(&format!("OFFSET {}", heap.offset(answer).unwrap().bytes()));
 }
 
-/// Leaves two blocks to the parent, and waits to be killed.
+/// Leaves two blocks to the parent, and waits until it is killed.
 fn bequeath(heap: &Heap, parent: u64) {
     heap.set_heir(Some(parent as u32));
     let block = filled(heap, 0xA5);
@@ -107,14 +107,14 @@ fn filled(heap: &Heap, byte: u8) -> NonNull<u8> {
     block
 }
 
-/// Allocates and frees blocks of all sizes, `rounds` times. Holds no block at the end.
+/// Allocates and frees blocks of all sizes, `rounds` times. Has no block at the end.
 fn churn(heap: &Heap, seed: u64, rounds: u64) {
     let mut random = Random::new(seed);
     let mut blocks: [Option<NonNull<u8>>; 64] = [None; 64];
     for round in 0..rounds {
         let slot = &mut blocks[random.index(64)];
         if let Some(block) = slot.take() {
-            // SAFETY: allocated below, and taken out of the array.
+            // SAFETY: the block was allocated below, and taken out of the array.
             unsafe { heap.free(block) }.unwrap();
         }
         let size = match random.index(64) {

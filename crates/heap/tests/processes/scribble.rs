@@ -1,5 +1,5 @@
-//! A peer that overwrites the heap: other processes may get errors or wrong blocks, but never crash
-//! or hang.
+//! A peer that overwrites the heap: other processes may get errors or wrong blocks, but must
+//! never crash or hang.
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use haul_heap::{Heap, Node, Request, Tag};
 use crate::support::random::Random;
 use crate::{Named, finish, read_line_with, start};
 
-/// How long a victim works while the peer writes.
+/// How long a victim works while the peer overwrites the heap.
 const TIME: Duration = Duration::from_millis(400);
 
 /// Makes every call of a heap repeatedly, while another process overwrites the heap. The results do
@@ -30,7 +30,7 @@ pub(crate) fn suffer(heap: &Heap, seed: u64) {
         round += 1;
         let slot = &mut blocks[random.index(256)];
         if let Some(block) = slot.take() {
-            // SAFETY: if corruption gave the block two owners, neither accesses it.
+            // SAFETY: if corruption gave the block two owners, neither owner accesses it.
             let _ = unsafe { heap.usable_size(block) };
             // SAFETY: as above.
             let _ = unsafe { heap.free(block) };
@@ -50,8 +50,8 @@ pub(crate) fn suffer(heap: &Heap, seed: u64) {
     }
 }
 
-/// Writes the words of `word_at` at their offsets while a victim works, once without and once with
-/// debug mode.
+/// Writes the words that `word_at` returns to their offsets while a victim works, once without
+/// and once with debug mode.
 fn scribble(label: &str, seed: u64, word_at: impl Fn(u64) -> (u64, u64)) {
     for role in ["suffer", "suffer-debug"] {
         scribble_under(role, label, seed, &word_at);
@@ -73,7 +73,7 @@ fn scribble_under(role: &str, label: &str, seed: u64, word_at: impl Fn(u64) -> (
     finish(child, &format!("{label}, {role}, seed {seed}"));
 }
 
-/// The most metadata of the tests' heap.
+/// The largest size of the metadata in these tests.
 const METADATA: u64 = 16 << 20;
 
 #[test]
@@ -85,8 +85,8 @@ fn victim_survives_random_words_in_the_metadata() {
     }
 }
 
-/// The first pages hold the header, the records, the hints and the words of pages and slices, by
-/// which everything is found.
+/// The first pages contain the header, the records, the hints, and the page and slice words,
+/// which lead to everything else.
 #[test]
 fn victim_survives_random_words_in_the_records() {
     for seed in 0..6 {
@@ -99,7 +99,7 @@ fn victim_survives_random_words_in_the_records() {
     }
 }
 
-/// Small numbers look like states and counts.
+/// Small numbers can be mistaken for states and counts.
 #[test]
 fn victim_survives_plausible_words() {
     for seed in 0..6 {

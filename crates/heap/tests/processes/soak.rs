@@ -1,7 +1,7 @@
 //! Four processes with four threads each on one heap: each thread fills blocks of all sizes, sends
 //! some to threads of other processes, and frees those that it receives. Processes are killed
-//! meanwhile and replaced. Afterwards every block must be accounted for: blocks in a mailbox are
-//! whole, blocks of dead processes belong to their heir, and no other block is live.
+//! meanwhile and replaced. Afterwards no block may be lost: blocks in a mailbox are intact,
+//! blocks of dead processes belong to their heir, and no other block is live.
 //!
 //! `HAUL_SOAK_SECONDS` sets the duration (default 4).
 
@@ -23,22 +23,22 @@ use crate::{MIB, finish, start};
 const PROCESSES: usize = 4;
 const THREADS: usize = 4;
 
-/// The most blocks in the mailbox of one thread.
+/// The most blocks in one thread's mailbox.
 const MAILBOX: usize = 32;
 
-/// The most blocks that a thread holds.
+/// The most blocks that a thread holds at once.
 const HELD: usize = 40;
 
 /// How long the processes work between two checks.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The number that names the holder of a block in a mailbox. No process's life has this number.
+/// The holder number for a block in a mailbox. No process's life has this number.
 const MAILED: u64 = 1 << 40;
 
-/// The number that names the holder of a block that is not filled yet, or about to be freed.
+/// The holder number for a block that is not filled yet, or that is about to be freed.
 const NO_HOLDER: u64 = 0;
 
-/// Bytes of a block's head: its holder, and its size and mark.
+/// Bytes of the head of a block: its holder, and its size and mark.
 const HEAD: usize = 16;
 
 /// The state that all processes share, in a block of the heap.
@@ -46,20 +46,20 @@ const HEAD: usize = 16;
 struct Board {
     /// Set to end the processes.
     stop: AtomicU64,
-    /// The number of the current life in each seat: a process that replaces a dead one has a new
-    /// number.
+    /// The number of the current life in each seat. A process that replaces a dead process has a
+    /// new number.
     lives: [AtomicU64; PROCESSES],
-    /// Blocks that came from another process.
+    /// How many blocks came from another process.
     received: AtomicU64,
-    /// Offsets of blocks, by the number of the receiving thread.
+    /// The mailbox of each thread, which contains the offsets of blocks.
     mail: [[AtomicU64; MAILBOX]; PROCESSES * THREADS],
 }
 
-/// The board in a heap's block, which begins as zeros.
+/// The board in a block of the heap, which contains only zeros at first.
 fn board(heap: &Heap, offset: u64) -> &Board {
     let block = heap.pointer(Offset::new(offset)).unwrap();
-    // SAFETY: the parent allocated it zeroed with this size and frees it after its last use, and
-    // only atomics access it.
+    // SAFETY: the parent allocated the zeroed block with this size and frees it after its last
+    // use, and only atomics access it.
     unsafe { block.cast().as_ref() }
 }
 
@@ -76,16 +76,17 @@ impl Parcel {
         Ok(parcel)
     }
 
-    /// A word of the head.
+    /// A word in the head.
     fn word(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: a block has room for the head of two words, and is aligned to 64 bytes at least.
+        // SAFETY: a block has room for the head of two words, and is aligned to at least 64
+        // bytes.
         let words: &[AtomicU64; 2] = unsafe { self.0.cast().as_ref() };
         &words[index]
     }
 
     fn fill(&self, size: usize, mark: u8) {
         self.word(1).store((size as u64) << 8 | u64::from(mark), Relaxed);
-        // SAFETY: the block has `size` bytes, `HEAD` at least.
+        // SAFETY: the block has `size` bytes, at least `HEAD`.
         let start = unsafe { self.0.add(HEAD) };
         // SAFETY: as above.
         unsafe { start.write_bytes(mark, size - HEAD) };
@@ -96,7 +97,7 @@ impl Parcel {
         ((word >> 8) as usize, word as u8)
     }
 
-    /// Whether the first `size` bytes are what the block was filled with.
+    /// Whether the first `size` bytes still have the content with which the block was filled.
     fn assert_is_whole(&self, size: usize, mark: u8) {
         // SAFETY: the caller knows that the block has this many bytes and that no other code
         // writes to them.
@@ -114,7 +115,7 @@ impl Parcel {
     fn resize(&mut self, heap: &Heap, size: usize, life: u64) {
         let (old, mark) = self.size_and_mark();
         self.word(0).store(NO_HOLDER, Relaxed);
-        // SAFETY: this thread owns the block and replaces it with the returned one.
+        // SAFETY: this thread owns the block and replaces it with the returned block.
         if let Ok(block) = unsafe { heap.realloc(self.0, size, 64) } {
             self.0 = block;
             self.assert_is_whole(size.min(old), mark);
@@ -131,7 +132,8 @@ impl Parcel {
     }
 }
 
-/// The work of a child: `argument` is the board's offset, and above it the number of its seat.
+/// The work of a child: `argument` contains the board's offset and, in its upper bits, the number
+/// of the child's seat.
 pub(crate) fn work(heap: &Heap, argument: u64) {
     let (offset, seat) = (argument & ((1 << 48) - 1), (argument >> 48) as usize);
     // SAFETY: the call only returns a number.
@@ -145,7 +147,7 @@ pub(crate) fn work(heap: &Heap, argument: u64) {
     });
 }
 
-/// Threads have one of three tags.
+/// Each thread uses one of three tags.
 fn tag_name(number: usize) -> String {
     format!("soak {}", number % 3)
 }
@@ -154,7 +156,7 @@ fn tag_name(number: usize) -> String {
 struct Worker<'a> {
     heap: &'a Heap,
     board: &'a Board,
-    /// Its number among the threads of all processes.
+    /// The thread's number among the threads of all processes.
     number: usize,
     life: u64,
     tag: Tag,
@@ -209,7 +211,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Puts a block into an entry of some thread's mailbox, if the entry is empty.
+    /// Puts a block into an entry of a random thread's mailbox, if the entry is empty.
     fn send(&mut self) {
         let box_number = self.random.index(self.board.mail.len());
         let entry = &self.board.mail[box_number][self.random.index(MAILBOX)];
@@ -217,7 +219,7 @@ impl<'a> Worker<'a> {
         parcel.check(self.heap);
         parcel.word(0).store(MAILED, Relaxed);
         let offset = self.heap.offset(parcel.0).unwrap().bytes();
-        // Plus 1, because 0 is a valid offset.
+        // The entry is the offset plus 1, because 0 is a valid offset.
         if entry.compare_exchange(0, offset + 1, Release, Relaxed).is_err() {
             parcel.word(0).store(self.life, Relaxed);
             self.held.push(parcel);
@@ -240,14 +242,14 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Removes one of the blocks that it holds.
+    /// Removes one of the blocks that the thread holds.
     fn any(&mut self) -> Option<Parcel> {
         let count = self.held.len();
         (count > 0).then(|| self.held.swap_remove(self.random.index(count)))
     }
 }
 
-/// The processes, and the numbers of the lives that ended by a kill.
+/// The processes, and the numbers of the lives that a kill has ended.
 struct Soak<'a> {
     heap: &'a Heap,
     name: &'a str,
@@ -269,7 +271,7 @@ impl Soak<'_> {
         start("soak", self.name, &(self.offset | (seat as u64) << 48).to_string())
     }
 
-    /// Lets the processes work, and kills one now and then if `kills`.
+    /// Waits while the processes work, and kills one now and then if `kills`.
     fn round(&mut self, kills: bool) {
         self.board().stop.store(0, SeqCst);
         self.children = (0..PROCESSES).map(|seat| self.start(seat)).collect();
@@ -281,7 +283,7 @@ impl Soak<'_> {
                 self.killed.insert(self.board().lives[seat].load(SeqCst));
                 self.children[seat].kill().unwrap();
                 self.children[seat].wait().unwrap();
-                // The seat is taken again while some threads of this process still reap.
+                // A new process takes the seat while threads of this process still reap.
                 thread::scope(|scope| {
                     for _ in 0..THREADS {
                         scope.spawn(|| assert_eq!(self.heap.reap().damaged, 0));
@@ -296,8 +298,8 @@ impl Soak<'_> {
         }
     }
 
-    /// Checks that every live block is the board, a whole block in a mailbox, or a dead process's
-    /// block, and that the counts agree. Frees all blocks but the board.
+    /// Checks that every live block is the board, an intact block in a mailbox, or a dead
+    /// process's block, and that the counts are consistent. Frees all blocks except the board.
     fn account(&mut self, deaths: usize) {
         assert_eq!(self.heap.reap().damaged, 0);
         self.heap.validate().unwrap();
@@ -319,8 +321,8 @@ impl Soak<'_> {
                     mailed += 1;
                 }
                 (false, life) if self.killed.contains(&life) => {}
-                // Its holder died before it filled the block (the earlier content is equal bytes),
-                // or while it sent the block.
+                // The holder died before it had filled the block (its earlier content is equal
+                // bytes), or while it was sending the block.
                 (false, life) => {
                     let is_loose = life == NO_HOLDER || life >= MAILED;
                     assert!(is_loose, "life {life} ended normally and left {block:?}");
@@ -331,7 +333,7 @@ impl Soak<'_> {
             unsafe { self.heap.free(block.address) }.unwrap();
         }
         assert_eq!(mailed, mail.len(), "a block in a mailbox is not live");
-        // A thread that is killed while it moves a block leaves the old and the new one.
+        // A thread that is killed while it moves a block leaves both the old and the new block.
         assert!(
             loose <= 2 * deaths * THREADS,
             "{loose} blocks have no holder after {deaths} deaths"

@@ -1,5 +1,5 @@
-//! Another program fills the memory file system of a heap's file, except for a few pages. The heap
-//! then serves or refuses each request, and no access raises a signal.
+//! Another program fills the memory file system that contains a heap's file, except for a few
+//! pages. The heap then serves or refuses each request, and no access raises a signal.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,24 +11,24 @@ use haul_heap::{AllocError, Heap, Node, Request};
 /// The path of the other program's file.
 const FILLER: &str = "/dev/shm/filler";
 
-/// Bytes of a page of the file system.
+/// Bytes per page of the file system.
 const PAGE: u64 = 4096;
 
-/// The most pages that are left free: more than one request can need.
+/// The most pages that stay free: more than one request can need.
 const PAGES_LEFT_MAX: u64 = 24;
 
-/// Fills the file system except for a number of pages, for one such number after the other.
+/// Fills the file system except for some pages, and repeats this with different numbers of pages.
 pub(crate) fn starve() {
     let mut refused = 0;
     for left in 0..=PAGES_LEFT_MAX {
-        // Free pages stay ready, so that a request needs nothing but metadata.
+        // Free pages of the heap stay ready, so that a request needs only metadata.
         let heap = crate::builder().decay(None).shared_named("starve").unwrap();
         let first = heap.alloc(Request::new(4 << 20)).unwrap();
         // SAFETY: allocated just now and not used.
         unsafe { heap.free(first) }.unwrap();
         fill(left);
         refused += use_all_sizes(&heap);
-        // Each thread needs its own record.
+        // Each thread needs a separate cache record.
         for _ in 0..4 {
             refused += thread::scope(|scope| scope.spawn(|| use_all_sizes(&heap)).join().unwrap());
         }
@@ -47,7 +47,7 @@ pub(crate) fn starve() {
     assert!(refused > 0, "no request was refused, so the test shows nothing");
 }
 
-/// Another program's file, as large as it can be, then shorter by `left` pages.
+/// Another program's file. It grows as long as possible, and is then shortened by `left` pages.
 fn fill(left: u64) {
     let mut file = File::create(FILLER).unwrap();
     let page = [1; PAGE as usize];

@@ -1,13 +1,13 @@
 //! Children of fork without exec. They may not call malloc, because another thread may have held
-//! its lock at the fork.
+//! malloc's lock at the fork.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The exit status of a child whose work panicked, as in Rust programs.
 const PANICKED: i32 = 101;
 
-/// How long a child may take before it counts as hanging, on a loaded machine. SIGALRM then ends
-/// it.
+/// After this time, a child counts as hanging. It is long enough for a loaded machine. SIGALRM
+/// then ends it.
 const PATIENCE_S: u32 = 300;
 
 /// The exit status of a child.
@@ -28,31 +28,31 @@ impl Status for bool {
     }
 }
 
-/// Does `work` in a forked child. Returns the child's exit status, or the negated number of the
+/// Runs `work` in a forked child. Returns the child's exit status, or the negated number of the
 /// signal that ended it.
 pub(crate) fn in_child<S: Status>(work: impl FnOnce() -> S) -> i32 {
     wait(start(work))
 }
 
-/// Forks a child that does `work`, to be waited for.
+/// Forks a child that runs `work`. The caller must wait for the child.
 pub(crate) fn start<S: Status>(work: impl FnOnce() -> S) -> libc::pid_t {
-    // SAFETY: the child only calls the heap, which takes no lock and calls no malloc, makes system
-    // calls, and leaves by _exit.
+    // SAFETY: the child only calls the heap, which takes no lock and does not call malloc, makes
+    // system calls, and ends with _exit.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
-        // SAFETY: no pointers are involved, and nothing here handles the signal.
+        // SAFETY: the call has no pointers, and no code here handles the signal.
         unsafe { libc::alarm(PATIENCE_S) };
-        // A panic that left this function would end the child's only thread, and the child would
-        // exit with success.
+        // The panic is caught, because otherwise it would end the child's only thread, and the
+        // child would exit with success.
         exit(catch_unwind(AssertUnwindSafe(|| work().code())).unwrap_or(PANICKED));
     }
     child
 }
 
-/// Ends this child without running exit handlers of its parent.
+/// Ends this child without running the parent's exit handlers.
 pub(crate) fn exit(status: i32) -> ! {
-    // SAFETY: the child has no further work, and the parent's exit handlers are not run.
+    // SAFETY: the child has no more work, and the parent's exit handlers do not run.
     unsafe { libc::_exit(status) }
 }
 
@@ -65,14 +65,14 @@ pub(crate) fn wait(child: libc::pid_t) -> i32 {
     if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
-/// A field of `/proc/self/statm`, in bytes: field 0 is the size of this process's addresses, field
-/// 1 its resident memory. 0 if the kernel does not report it.
+/// A field in `/proc/self/statm`, converted to bytes: field 0 is the size of this process's
+/// address space, field 1 its resident memory. 0 if the kernel does not report it.
 pub(crate) fn statm_bytes(field: usize) -> u64 {
     let mut text = [0_u8; 128];
     // SAFETY: the path is a C string.
     let file =
         unsafe { libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    // SAFETY: the call reads at most as many bytes as the buffer has.
+    // SAFETY: the call writes at most as many bytes to the buffer as it has.
     let read = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
     // SAFETY: opened above, and not used again.
     unsafe { libc::close(file) };

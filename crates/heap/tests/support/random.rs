@@ -1,4 +1,4 @@
-//! Pseudo-random numbers, equal for equal seeds.
+//! Pseudo-random numbers. The same seed gives the same numbers.
 
 /// A small generator: splitmix64, by Sebastiano Vigna.
 pub(crate) struct Random(u64);
@@ -27,7 +27,7 @@ impl Random {
         self.below(length as u64) as usize
     }
 
-    /// The size of a request, distributed as in programs: few are large.
+    /// The size of a request, with a distribution like in programs: few are large.
     pub(crate) fn size(&mut self) -> usize {
         match self.index(20) {
             0 => 1 + self.index(600_000),

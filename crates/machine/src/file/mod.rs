@@ -23,12 +23,12 @@ pub use whole::Whole;
 /// Reads a whole regular file of at most `limit_bytes`, once.
 ///
 /// The file is opened without blocking, so that a FIFO without a writer cannot block the caller.
-/// Its type and size are read from the open file, so that it cannot be exchanged in between.
-/// Symbolic links are followed. Costs five system calls.
+/// Its type and size are read from the open file, so that another program cannot replace the file
+/// in between. Symbolic links are followed. Costs five system calls.
 ///
 /// # Errors
-/// [`Error::Read`] if the system refuses (also a path with a NUL), [`Error::NotAFile`], and
-/// [`Error::TooLarge`], also if the file grows while it is read.
+/// [`Error::Read`] if the system refuses, or if the path contains a NUL; [`Error::NotAFile`];
+/// [`Error::TooLarge`], even if the file reaches the limit only while it is read.
 pub fn read_limited(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     let read_error = |reason: io::Error| Error::Read { path: path.into(), reason };
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -53,32 +53,33 @@ pub fn read_limited(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// How a path is written to, depending on the file there: see [`destination`].
+/// How bytes are written to a path. This depends on the file that is there: see [`destination`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// A regular file, or none yet: to be replaced in one step.
+    /// A regular file, or no file yet. It must be replaced in one step.
     File(PathBuf),
-    /// A device, a FIFO, or a file that a process holds open: to be opened and written, like a
-    /// shell's `>`.
+    /// A device, a FIFO, or a file that a process holds open. It must be opened and written, like
+    /// with a shell's `>`.
     Stream(PathBuf),
 }
 
-/// The destination of bytes for `path`. Symbolic links are followed, also to a file that does not
-/// exist yet, so that the file is replaced and never the link. A link, FIFO or device that another
-/// user left in a folder writable by others is not followed ([`foreign_owner`]). A file that a
+/// Determines how to write to `path`. Follows symbolic links, even to a file that does not exist
+/// yet, so that the file is replaced and never the link. Refuses a link, FIFO or device that
+/// another user left in a folder to which others may write ([`foreign_owner`]). A file that a
 /// process holds open (`/dev/stdout`, `/proc/self/fd/1`) is a stream, because a replacement would
-/// take its name away. Costs two system calls, and three more for each link.
+/// get its name and the process would still write to the old file. Costs two system calls, and
+/// three more for each link.
 ///
 /// # Errors
-/// [`Error::Write`] for a directory, a cycle of links, a stream without write permission, a file
-/// that another user left, and if the system does not report the file's type.
+/// [`Error::Write`] for a directory, a cycle of links, a stream without write permission, or a
+/// file that another user left, and if the system does not report the file's type.
 pub fn destination(path: &Path) -> Result<Destination, Error> {
     let fail = |reason: io::Error| Error::Write { path: path.into(), reason };
     let mut place = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         let kind = match fs::symlink_metadata(&place) {
             Ok(status) => status.file_type(),
-            // A folder that does not exist causes an error when the file is created in it.
+            // If the folder does not exist either, creating the file in it is an error later.
             Err(reason) if reason.kind() == io::ErrorKind::NotFound => {
                 return Ok(Destination::File(place));
             }
@@ -106,7 +107,7 @@ pub fn destination(path: &Path) -> Result<Destination, Error> {
     Err(fail(rustix::io::Errno::LOOP.into()))
 }
 
-/// The error for a file of another user, which is neither followed nor written to.
+/// The error for a file of another user. Such a file is neither followed nor written to.
 fn in_the_way(kind: &str, owner: u32) -> io::Error {
     let why = format!("{kind} of user {owner} is there, in a folder that others may write to");
     io::Error::new(io::ErrorKind::AlreadyExists, why)
@@ -115,22 +116,23 @@ fn in_the_way(kind: &str, owner: u32) -> io::Error {
 /// The largest number of consecutive links, as in Linux (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 
-/// Whether a link is in `/proc`, whose links lead to open files regardless of their text.
+/// Whether a link is in `/proc`. Links there lead to open files, even if their text is not a
+/// path.
 fn is_held_open(link: &Path) -> bool {
     let folder = link.parent().map(fs::canonicalize);
     folder.is_some_and(|folder| folder.is_ok_and(|folder| folder.starts_with("/proc")))
 }
 
-/// Replaces the file at `path` with one of these bytes, all of them or none. A device or a FIFO is
-/// written to instead: see [`destination`].
+/// Replaces the file at `path` with a file that contains `bytes`, completely or not at all.
+/// Writes to a device or a FIFO instead: see [`destination`].
 ///
-/// Writes a temporary file in the same folder, flushes it to disk, and renames it: a reader sees
-/// the old file or the new one, and a full disk or a crash leaves the old one. The mode is
-/// `-rw-r--r--` less the umask. Costs eight system calls and one flush of the disk's cache. For a
-/// FIFO, the call waits for a reader.
+/// Writes a temporary file in the same folder, flushes it to disk, and renames it. So a reader
+/// sees either the old file or the new file, and after a full disk or a crash the old file is
+/// still there. The mode is `-rw-r--r--` less the umask. Costs eight system calls and one flush
+/// of the disk's cache. For a FIFO, the call waits for a reader.
 ///
 /// # Errors
-/// [`Error::Write`], with the temporary file removed.
+/// [`Error::Write`]; the temporary file is then removed.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let fail = |reason| Error::Write { path: path.into(), reason };
     let file = match destination(path)? {
@@ -144,9 +146,9 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     write_and_rename(temporary, &file, bytes).map_err(fail)
 }
 
-/// Opens a [`Destination::Stream`], which is never created. Bytes are appended to a file that a
-/// process holds open, because that process has truncated it if necessary. For a FIFO, the call
-/// waits for a reader.
+/// Opens a [`Destination::Stream`]; does not create it. If it is a file that a process holds
+/// open, bytes are appended to it, because that process has truncated the file if this was
+/// necessary. For a FIFO, the call waits for a reader.
 ///
 /// # Errors
 /// The system's reason.
@@ -161,12 +163,12 @@ fn write_and_rename(temporary: Temporary, path: &Path, bytes: &[u8]) -> io::Resu
     temporary.rename(path)
 }
 
-/// Makes a write beyond the process's limit of file sizes (`ulimit -f`) fail like a write to a full
-/// disk. By default the kernel kills the process without a message. Child processes inherit the
-/// setting.
+/// Makes a write that exceeds the process's limit of file sizes (`ulimit -f`) fail like a write
+/// to a full disk. By default the kernel kills the process without a message. Child processes
+/// inherit the setting.
 pub fn fail_beyond_size_limit() {
-    // SAFETY: SIG_IGN is a disposition for every signal but SIGKILL and SIGSTOP, and no handler
-    // runs.
+    // SAFETY: SIG_IGN is a valid disposition for every signal except SIGKILL and SIGSTOP, and no
+    // handler runs.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
@@ -234,7 +236,7 @@ mod tests {
         let (near, far) = (dotfiles.join("near"), folder.path().join("haul.toml"));
         std::os::unix::fs::symlink("real.toml", &near).unwrap();
         std::os::unix::fs::symlink("dotfiles/near", &far).unwrap();
-        // The first write creates the file, which both links name before it exists.
+        // Both links name a file that does not exist before the first write, which creates it.
         for text in ["old", "new"] {
             write_atomically(&far, text.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
@@ -260,7 +262,7 @@ mod tests {
         let kind = fs::symlink_metadata(&fifo).unwrap().file_type();
         assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
 
-        // Through a link, so that a failing test cannot damage the system's device.
+        // The test uses a link, so that a failing test cannot damage the system's device.
         let null = folder.path().join("null");
         std::os::unix::fs::symlink("/dev/null", &null).unwrap();
         assert_eq!(destination(&null).unwrap(), Destination::Stream("/dev/null".into()));
@@ -299,7 +301,8 @@ mod tests {
         lchown(&fifo, Some(OTHER_USER), None).unwrap();
         let error = write_atomically(&fifo, b"page").unwrap_err().to_string();
         assert!(error.contains(&format!("a FIFO of user {OTHER_USER}")), "{error}");
-        // Accepted: links of the folder's owner, and folders that only their owner may write to.
+        // Accepted: a link of the folder's owner, and any link in a folder to which only its
+        // owner may write.
         chown(&shared, Some(OTHER_USER), None).unwrap();
         assert_eq!(destination(&link).unwrap(), Destination::File(kept.clone()));
         chown(&shared, Some(0), None).unwrap();

@@ -7,11 +7,11 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The names in use by this process.
+/// The temporary names that this process uses.
 static GIVEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A name for a file. The file is removed when this is dropped, unless it was renamed, or when
-/// [`remove_temporary_files`] is called.
+/// A temporary name for a file. The file is removed when this value is dropped, unless it was
+/// renamed before, or when [`remove_temporary_files`] is called.
 ///
 /// ```
 /// let folder = std::env::temp_dir();
@@ -26,7 +26,8 @@ static GIVEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 pub struct Temporary(PathBuf);
 
 impl Temporary {
-    /// A hidden name in the folder of `path` that no other process or thread uses. Creates no file.
+    /// Chooses a hidden name in the folder of `path` that no other process or thread uses.
+    /// Creates no file.
     #[must_use]
     pub fn beside(path: &Path) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -43,10 +44,10 @@ impl Temporary {
         &self.0
     }
 
-    /// Renames the file to its final name, replacing a file of that name.
+    /// Renames the file to its final name, and replaces a file with this name.
     ///
     /// # Errors
-    /// The system's reason. The temporary file is removed.
+    /// The system's reason; the temporary file is then removed.
     pub fn rename(self, path: &Path) -> io::Result<()> {
         fs::rename(&self.0, path)
     }
@@ -60,7 +61,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Removes the files of all temporary names of this process. Called when the process ends early.
+/// Removes all temporary files of this process. To be called if the process ends early.
 pub fn remove_temporary_files() {
     for path in given().drain(..) {
         let _ = fs::remove_file(path);

@@ -11,9 +11,10 @@ use rustix::io::Errno;
 use super::Temporary;
 use crate::error::Error;
 
-/// A file to be named `path`. It has no name before [`finish`](Self::finish), so that nothing is
-/// left if the process ends. On a file system without unnamed files, it has a hidden name beside
-/// `path`; that file is removed when this is dropped, but remains if the process is killed.
+/// A new file that [`finish`](Self::finish) will name `path`. It has no name before, so that
+/// nothing is left if the process ends early. On a file system without unnamed files, it has a
+/// hidden name in the same folder. The hidden file is removed when this value is dropped, but
+/// remains if the process is killed.
 #[derive(Debug)]
 pub struct Whole {
     file: File,
@@ -23,7 +24,8 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// A new, empty file, `-rw-rw-rw-` less the umask, on the file system of `path`.
+    /// Creates an empty file on the file system of `path`. Its mode is `-rw-rw-rw-` less the
+    /// umask.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -50,7 +52,7 @@ impl Whole {
         written.map_err(|reason| Error::Write { path: self.path.clone(), reason })
     }
 
-    /// Gives the file its name, replacing a file of that name.
+    /// Gives the file its name, and replaces a file with this name.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -62,7 +64,8 @@ impl Whole {
     fn give_name(&mut self) -> io::Result<()> {
         if self.temporary.is_none() {
             match link(&self.file, &self.path) {
-                // A file of that name exists. Only a named file can replace it, by a rename.
+                // A file with this name exists. Only a rename can replace it, so this file needs
+                // a temporary name first.
                 Err(Errno::EXIST) => {
                     let temporary = Temporary::beside(&self.path);
                     link(&self.file, temporary.path())?;
@@ -75,14 +78,15 @@ impl Whole {
     }
 }
 
-/// An unnamed file beside `path` that can be named later; `None` if the system does not support it.
+/// Creates an unnamed file in the folder of `path` that can be named later; `None` if the system
+/// does not support this.
 fn unnamed(path: &Path) -> Option<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
     let file = rustix::fs::open(folder.unwrap_or(Path::new(".")), flags, mode).ok()?;
     let file = File::from(file);
-    // Without /proc, only the superuser could name the file.
+    // If /proc is missing, only the superuser could name the file later.
     fs::metadata(by_number(&file)).is_ok().then_some(file)
 }
 
@@ -124,7 +128,7 @@ mod tests {
                 assert_eq!(fs::read_to_string(&path).unwrap(), text);
                 assert_eq!(names(folder.path()), ["out"]);
             }
-            // A folder is not replaced.
+            // A file does not replace a folder.
             let taken = folder.path().join("taken");
             fs::create_dir(&taken).unwrap();
             let error = make(&taken).unwrap().finish().unwrap_err();
@@ -134,12 +138,12 @@ mod tests {
         assert!(Whole::create(Path::new("/no/such/folder/out")).is_err());
     }
 
-    /// A killed process runs no destructor, which `forget` stands for.
+    /// `forget` simulates a killed process, which runs no destructor.
     #[test]
     fn killed_process_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let Some(file) = unnamed(&folder.path().join("out")) else {
-            // The file system or /proc does not support it: see `Whole`.
+            // The file system or /proc does not support unnamed files: see `Whole`.
             return;
         };
         std::mem::forget(file);

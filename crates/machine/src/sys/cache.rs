@@ -16,18 +16,18 @@ const PLAUSIBLE_BYTES: [(u64, u64); 3] =
 pub struct Cache {
     /// 1, 2, 3.
     pub level: u32,
-    /// Its whole size in bytes, regardless of how many processors share it.
+    /// The size of the whole cache in bytes, even if several processors share it.
     pub size_bytes: u64,
-    /// Logical processors that share it; 0 if unknown.
+    /// How many logical processors share the cache; 0 if this is unknown.
     pub shared_by: usize,
 }
 
-/// The caches of one core, nearest first, and the replaced sizes.
+/// The caches of one core, and the sentences about implausible sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caches {
-    /// Nearest first.
+    /// The caches, nearest first.
     pub levels: Vec<Cache>,
-    /// One sentence for every replaced size.
+    /// One sentence for every implausible size, which was replaced.
     pub disbelieved: Vec<String>,
 }
 
@@ -40,7 +40,8 @@ impl Caches {
 }
 
 impl Sys {
-    /// The caches of the first processor from `/sys`, or else from CPUID, or else none.
+    /// The caches of the first processor: as `/sys` reports them, else as CPUID reports them,
+    /// else none.
     #[must_use]
     pub fn caches(&self) -> Caches {
         let reported = self.caches_from_files();
@@ -66,7 +67,7 @@ impl Sys {
     }
 }
 
-/// Replaces every implausible size, with a sentence for each.
+/// Replaces every implausible size, and adds a sentence for each.
 fn plausible(reported: &[Cache], by: &str) -> Caches {
     let mut caches = Caches::default();
     for &cache in reported {
@@ -110,7 +111,7 @@ fn from_cpuid() -> Vec<Cache> {
             size_bytes: [p.associativity(), p.physical_line_partitions(), p.coherency_line_size()]
                 .iter()
                 .fold(p.sets() as u64, |size, &factor| size.saturating_mul(factor as u64)),
-            // CPUID reports how many processors could share it, not how many do.
+            // CPUID reports how many processors could share the cache, not how many share it.
             shared_by: 0,
         })
         .collect()

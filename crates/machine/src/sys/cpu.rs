@@ -11,7 +11,7 @@ pub struct Processor {
     pub name: String,
     /// `intel`, `amd`, `arm`, or the vendor's own code; `unknown` if it is not reported.
     pub vendor: String,
-    /// Family on x86, part number on Arm.
+    /// The family on x86, the part number on Arm.
     pub family: u32,
     /// Model on x86, variant on Arm.
     pub model: u32,
@@ -26,7 +26,7 @@ impl Sys {
         from_cpuid().unwrap_or_else(|| from_cpuinfo(&self.text("proc/cpuinfo").unwrap_or_default()))
     }
 
-    /// The hypervisor of this machine, as far as it identifies itself; `None` on bare metal.
+    /// The hypervisor of this machine, if it identifies itself; `None` on bare metal.
     #[must_use]
     pub fn hypervisor(&self) -> Option<String> {
         hypervisor_from_cpuid().or_else(|| self.text("sys/hypervisor/type"))
@@ -47,7 +47,7 @@ impl Sys {
 }
 
 /// Whether the kernel runs this process with more rights than its caller has (set-user-id, file
-/// capabilities). Its environment is then untrusted.
+/// capabilities). The process must not trust its environment then.
 #[must_use]
 pub fn is_privileged_by_file() -> bool {
     // SAFETY: getauxval takes any number and reads only the process's own auxiliary vector.
@@ -56,7 +56,8 @@ pub fn is_privileged_by_file() -> bool {
 
 #[cfg(target_env = "gnu")]
 fn libc_name() -> String {
-    // SAFETY: takes nothing, and returns a pointer to a static string that ends in NUL.
+    // SAFETY: the function takes no arguments, and returns a pointer to a static string that ends
+    // with NUL.
     let version = unsafe { libc::gnu_get_libc_version() };
     // SAFETY: see above: valid, NUL-terminated, and never changed or freed.
     let version = unsafe { CStr::from_ptr(version) };
@@ -100,8 +101,8 @@ fn from_cpuid() -> Option<Processor> {
 fn hypervisor_from_cpuid() -> Option<String> {
     use raw_cpuid::Hypervisor;
     let cpuid = raw_cpuid::CpuId::new();
-    // Without that feature bit the leaf may have any content (Intel returns its highest basic
-    // leaf).
+    // Without this feature bit the leaf may have any content. (Intel processors return their
+    // highest basic leaf.)
     cpuid.get_feature_info().filter(raw_cpuid::FeatureInfo::has_hypervisor)?;
     Some(match cpuid.get_hypervisor_info()?.identify() {
         Hypervisor::Unknown(..) => "of an unknown maker".to_owned(),
@@ -114,7 +115,7 @@ fn hypervisor_from_cpuid() -> Option<String> {
     None
 }
 
-/// Arm's `/proc/cpuinfo` gives the fields of MIDR_EL1 by name (Arm ARM, D19.2.122).
+/// On Arm, `/proc/cpuinfo` contains the fields of MIDR_EL1 by name (Arm ARM, D19.2.122).
 fn from_cpuinfo(text: &str) -> Processor {
     let field = |name: &str| {
         text.lines().find_map(|line| {
@@ -147,7 +148,7 @@ fn parse_number(text: &str) -> Option<u32> {
     }
 }
 
-/// Keeps letters and digits, in lower case: the characters of a machine's id.
+/// Keeps only letters and digits, in lower case, which are the characters of a machine id.
 fn only_word(text: &str) -> String {
     let word: String =
         text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();

@@ -1,5 +1,5 @@
-//! Devices and libraries of the machine: copy engines, counters, DPDK. They are found by reading
-//! files; nothing is opened, started or changed.
+//! Devices and libraries of the machine: copy engines, counters, DPDK. The code only reads files
+//! to find them. It opens, starts and changes no device.
 
 use super::Sys;
 
@@ -8,7 +8,7 @@ use super::Sys;
 pub struct Devices {
     /// Intel Data Streaming Accelerators by name: `dsa0`.
     pub dsa: Vec<String>,
-    /// Enabled work queues of these accelerators: `wq0.0`.
+    /// The enabled work queues of these accelerators: `wq0.0`.
     pub dsa_queues: Vec<String>,
     /// Counter units of the cores: `cpu`, `cpu_core`, `armv8_pmuv3_0`.
     pub pmu_core: Vec<String>,
@@ -23,9 +23,9 @@ pub struct Devices {
 pub struct Dpdk {
     /// The version in pkg-config's file, such as `22.11.11`; `None` without that file.
     pub version: Option<String>,
-    /// The folder of its libraries.
+    /// The folder that contains the libraries.
     pub folder: String,
-    /// Whether programs can be built against it.
+    /// Whether programs can be built with this DPDK.
     pub has_development_files: bool,
 }
 
@@ -50,7 +50,7 @@ impl Sys {
         }
     }
 
-    /// Searches the folders to which distributions and DPDK's own build install.
+    /// Searches the folders into which distributions and DPDK's own build install it.
     fn dpdk(&self) -> Option<Dpdk> {
         let mut folders: Vec<String> =
             ["usr/local/lib64", "usr/local/lib", "usr/lib64", "usr/lib"].map(String::from).into();

@@ -1,7 +1,7 @@
 //! Conditions of this machine that disturb a measurement: other load, and a varying clock rate.
 //!
-//! Each is a line like those of [`super::offer`]. haul measures anyway, and its records contain
-//! the noise floor, which these conditions raise.
+//! Each condition is a line like the lines of [`super::offer`]. haul measures nevertheless. These
+//! conditions raise the noise floor, which haul's records contain.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -10,12 +10,13 @@ use std::time::Duration;
 use super::topology::parse_list;
 use super::{Offer, State, Sys};
 
-/// The average number of busy processors, without the caller, above which a measurement must share
-/// a processor.
+/// If more processors than this are busy on average, without the caller, a measurement may have
+/// to share a processor.
 const LOAD_MAX: f64 = 0.5;
 
-/// The share of processors' time that a hypervisor may give to others without a report: half of the
-/// two percent within which most comparisons of haul are.
+/// If a hypervisor gives a larger share of the processors' time to other guests, this is
+/// reported. The share is half of two percent, because most of haul's comparisons are within two
+/// percent.
 const STEAL_SHARE_MAX: f64 = 0.01;
 
 /// The kernel's folder of processors.
@@ -23,9 +24,9 @@ const CPU: &str = "sys/devices/system/cpu";
 
 impl Sys {
     /// Reports the conditions that disturb a measurement, those that do not, and those that are
-    /// unknown: load, steal time, frequency governor, turbo, and threads that share a core. Watches
-    /// the processors for `watch`, because the sums of a VM that has been up for months say nothing
-    /// about the present.
+    /// unknown: load, steal time, frequency governor, turbo, and threads that share a core.
+    /// Watches the processors for the duration `watch`, because in a VM that has run for months,
+    /// the sums since its start do not show the present load.
     #[must_use]
     pub fn disturbances(&self, watch: Duration) -> Vec<Offer> {
         let begin = self.steal_and_total_seconds();
@@ -73,8 +74,8 @@ impl Sys {
 
     fn turbo(&self) -> Offer {
         const NAME: &str = "turbo";
-        // Intel's driver has a flag that means "turbo off", the general driver one that means
-        // "turbo on".
+        // Intel's driver has a flag that means "turbo off". The general driver has a flag that
+        // means "turbo on".
         let (path, off) = match self.number(&format!("{CPU}/intel_pstate/no_turbo")) {
             Some(no_turbo) => ("intel_pstate/no_turbo", Some(no_turbo)),
             None => (
@@ -99,7 +100,8 @@ impl Sys {
         }
     }
 
-    /// Threads of one core share its caches and ports, so that load on one slows the other.
+    /// Threads of one core share its caches and ports, so that load on one thread slows the other
+    /// thread.
     fn siblings(&self) -> Offer {
         const NAME: &str = "threads of a core (SMT)";
         let read = |folder: &String| {
@@ -120,7 +122,7 @@ impl Sys {
         let one_each: Vec<String> =
             cores.iter().filter_map(|core| core.first()).map(ToString::to_string).collect();
         let remedy = match one_each.as_slice() {
-            [_] => "two threads on it are slower than on two cores: allow the machine another core"
+            [_] => "two threads on one core are slower than on two: give the machine another core"
                 .to_owned(),
             several => format!(
                 "leave the other threads idle: taskset -c {} haul ...; or echo off | sudo tee \
@@ -143,7 +145,7 @@ fn stolen(readings: Option<((f64, f64), (f64, f64))>) -> Offer {
         );
     };
     let always = steal / total;
-    // Two readings may be equal, because the kernel counts hundredths of a second.
+    // Two readings may be equal, because the kernel counts only in hundredths of a second.
     let now = if total > before { (steal - steal_before) / (total - before) } else { always };
     let detail =
         format!("{:.1}% now, {:.1}% since the machine started", now * 100.0, always * 100.0);
@@ -168,7 +170,7 @@ mod tests {
     use super::*;
     use crate::sys::tests::root_with;
 
-    /// The line of this name for a machine with these files.
+    /// The line with this name, for a machine with these files.
     fn line_of(files: &[(&str, &str)], name: &str) -> Offer {
         let (_folder, sys) = root_with(files);
         let lines = sys.disturbances(Duration::ZERO);
@@ -246,7 +248,7 @@ mod tests {
         }
     }
 
-    /// AMD's and others' drivers have a flag for turbo on, not for turbo off.
+    /// Drivers of AMD and others have a flag for "turbo on", not for "turbo off".
     #[test]
     fn general_driver_reports_turbo() {
         let path = "sys/devices/system/cpu/cpufreq/boost";

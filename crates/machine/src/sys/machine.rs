@@ -9,8 +9,8 @@ use haul_model::{Bytes, Machine};
 use super::{Caches, HugePages, Permissions, Processor, Sys, Topology};
 
 impl Sys {
-    /// All facts about this machine for a reader of records. Contains no host name and no user
-    /// name.
+    /// All facts about this machine that a reader of records needs. Contains no host name and no
+    /// user name.
     #[must_use]
     pub fn machine(&self) -> Machine {
         let (processor, caches, topology) = (self.processor(), self.caches(), self.topology());
@@ -52,11 +52,12 @@ impl Sys {
         }
     }
 
-    /// The machine's id alone, at a lower cost than [`Sys::machine`].
+    /// Only the machine's id. Costs less than [`Sys::machine`].
     ///
-    /// It consists of the properties on which the best thresholds depend, in readable form:
-    /// `amd-25-17-1-avx2-l2-1MiB-l3-32MiB-2cpu`. Processors are those online, not those that the
-    /// affinity mask allows, because a pinned program is on the same machine.
+    /// The id contains the properties on which the best thresholds depend, in readable form:
+    /// `amd-25-17-1-avx2-l2-1MiB-l3-32MiB-2cpu`. The number of processors includes all online
+    /// processors, even if the affinity mask does not allow them, because a pinned program is on
+    /// the same machine.
     #[must_use]
     pub fn machine_id(&self) -> String {
         id_of(&self.processor(), &self.caches(), self.topology().online)
@@ -91,8 +92,8 @@ fn id_of(processor: &Processor, caches: &Caches, online: usize) -> String {
     id + &format!("-{online}cpu")
 }
 
-/// The instruction set in a machine's id: the last one except AVX-512 at 64 bytes, regardless of
-/// which one copies use.
+/// The instruction set in a machine's id: the last available set, but never AVX-512 with 64
+/// bytes, independently of the set that copies use.
 fn instruction_set() -> Isa {
     Isa::available().filter(|&isa| isa != Isa::Avx512).last().unwrap_or(Isa::Scalar)
 }

@@ -7,34 +7,35 @@ use super::Sys;
 pub struct Memory {
     /// Memory of the machine in bytes; 0 if unknown.
     pub total_bytes: u64,
-    /// Memory that can be used without swapping, at most what the control group leaves.
+    /// Memory that this process can use without swapping, limited to what its control group
+    /// allows.
     pub available_bytes: u64,
     /// The control group's limit, if it has one.
     pub limit_bytes: Option<u64>,
 }
 
-/// A memory limit of a control group, with its usage.
+/// A control group's memory limit, and the memory that the group uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupLimit {
     /// The limit in bytes.
     pub limit_bytes: u64,
-    /// The memory charged to the group, except what the kernel can drop at once (inactive pages of
-    /// files).
+    /// The memory that the kernel charges to the group, without the memory that it can drop at
+    /// once (inactive pages of files).
     pub used_bytes: u64,
-    /// The file of the limit. At the limit of `memory.high` the kernel slows processes down, at
-    /// other limits it kills one.
+    /// The file that contains the limit. At the limit in `memory.high`, the kernel slows
+    /// processes down. At another limit, it kills a process.
     pub file: String,
 }
 
 impl GroupLimit {
-    /// Bytes until the limit.
+    /// How many more bytes the group may use.
     #[must_use]
     pub fn left_bytes(&self) -> u64 {
         self.limit_bytes.saturating_sub(self.used_bytes)
     }
 }
 
-/// Explicit huge pages by size, and the mode of transparent ones.
+/// The pools of explicit huge pages, and the mode of transparent huge pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HugePages {
     /// The pools of `hugetlbfs`, smallest pages first.
@@ -69,8 +70,8 @@ impl Sys {
         }
     }
 
-    /// [`Memory::available_bytes`] from `/proc`; `None` if it is not reported, because the system
-    /// call only counts completely unused memory.
+    /// [`Memory::available_bytes`] from `/proc`; `None` if `/proc` does not report it, because
+    /// the system call counts only unused memory.
     #[must_use]
     pub fn memory_available_bytes(&self) -> Option<u64> {
         Some(at_most_left(self.meminfo_bytes("MemAvailable:")?, self.control_group()))
@@ -98,16 +99,17 @@ impl Sys {
         HugePages { pools, transparent: mode.and_then(|text| chosen(&text)) }
     }
 
-    /// The tightest hard memory limit of this process's control groups with its usage, in bytes,
-    /// for both versions of control groups.
+    /// The hard memory limit that leaves the least memory, and the memory used, in bytes.
+    /// Considers this process's control groups of both versions.
     fn control_group(&self) -> Option<(u64, u64)> {
         let limits = self.group_limits()?.into_iter().filter(|group| !group.is_soft);
         let all = limits.map(|Group { limit, used, .. }| (limit, used));
         all.min_by_key(|(limit, used)| limit.saturating_sub(*used))
     }
 
-    /// The memory limits of this process's control groups and their ancestors, in both versions,
-    /// the closest first; `None` if the system does not report them.
+    /// The memory limits of this process's control groups and their ancestors, in both versions.
+    /// The limit that leaves the least memory is first. `None` if the system does not report the
+    /// limits.
     #[must_use]
     pub fn memory_limits(&self) -> Option<Vec<GroupLimit>> {
         let limits = self.group_limits()?.into_iter();
@@ -121,7 +123,7 @@ impl Sys {
         Some(limits)
     }
 
-    /// Every memory limit that applies to this process; `None` if its groups are unknown.
+    /// All memory limits that apply to this process; `None` if its control groups are unknown.
     fn group_limits(&self) -> Option<Vec<Group>> {
         let membership = self.text("proc/self/cgroup")?;
         let mut limits = Vec::new();
@@ -133,9 +135,9 @@ impl Sys {
                 _ if controllers.split(',').any(|it| it == "memory") => &VERSION_1,
                 _ => continue,
             };
-            // Every ancestor's limit applies too. In a container the path may name a folder that is
-            // not visible; the container's own group is then at the mount itself, which is tried
-            // last.
+            // The limits of all ancestors also apply. In a container, the path may name a folder
+            // that is not visible there. In this case, the container's own group is the mount
+            // itself, which is the last ancestor.
             for group in ancestors(path) {
                 self.add_limits(version, &format!("{}{group}", version.mount), &mut limits);
             }
@@ -161,18 +163,18 @@ impl Sys {
 struct Group {
     limit: u64,
     used: u64,
-    /// The part of `used` that the kernel can drop at once.
+    /// The part of `used`, in bytes, that the kernel can drop at once.
     droppable: u64,
-    /// Whether the kernel slows processes down at the limit instead of killing one.
+    /// Whether the kernel slows processes down at the limit, instead of killing a process.
     is_soft: bool,
     file: String,
 }
 
-/// The files of a version of control groups.
+/// The files of one version of control groups.
 struct Version {
     mount: &'static str,
-    /// Each file, and whether the kernel slows processes down at its limit instead of killing
-    /// one.
+    /// The files that contain limits, and for each whether the kernel slows processes down at the
+    /// limit, instead of killing a process.
     limits: &'static [(&'static str, bool)],
     used: &'static str,
     droppable: &'static str,
@@ -192,8 +194,8 @@ const VERSION_2: Version = Version {
     droppable: "inactive_file ",
 };
 
-/// `/a/b` -> `/a/b`, `/a`, ``. A path that climbs (`/../..`, seen from a nested namespace) is
-/// reduced to the mount.
+/// `/a/b` -> `/a/b`, `/a`, ``. A path with `..`, which a nested namespace can show (`/../..`),
+/// becomes the mount.
 fn ancestors(path: &str) -> Vec<&str> {
     let mut rest = if path.contains("..") { "" } else { path.trim_end_matches('/') };
     let mut all = vec![rest];
@@ -211,7 +213,7 @@ fn kernel_memory_bytes() -> (u64, u64) {
     (info.freeram.saturating_mul(unit), info.totalram.saturating_mul(unit))
 }
 
-/// The available memory, limited to what the control group leaves.
+/// The available memory, limited to the memory that the control group may still use.
 fn at_most_left(available: u64, group: Option<(u64, u64)>) -> u64 {
     group.map_or(available, |(limit, used)| available.min(limit.saturating_sub(used)))
 }

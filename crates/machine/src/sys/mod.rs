@@ -1,15 +1,16 @@
 //! Properties, resources and permissions of this machine, read without root and without failure.
 //!
 //! Every fact has a fallback: if `/proc` or `/sys` is not mounted, or contains an implausible
-//! value, the fact comes from the processor or a system call, or is "not known", and says so. Files
-//! are read under a root directory that tests replace; system calls and CPUID always describe the
-//! running machine.
+//! value, the fact comes from the processor or a system call, or is reported as "not known".
+//! Files are read under a root directory that tests replace; system calls and CPUID always
+//! describe the running machine.
 //!
 //! - [`cache`], [`cpu`], [`device`], [`memory`], [`permission`], [`topology`], [`user`]: the facts;
-//! - `usage`: current use of memory and processors;
+//! - `usage`: the current use of memory and processors;
 //! - [`pcie`]: network devices behind PCIe, and their links;
-//! - [`offer`]: the facts as a list of what is present, what is missing, and how to get it;
-//! - `disturbance`: conditions that disturb a measurement, as such a list;
+//! - [`offer`]: the facts as a list of present and missing items, and how to get the missing
+//!   ones;
+//! - `disturbance`: conditions that disturb a measurement, as a list of the same form;
 //! - [`machine`]: the facts as one [`Machine`](haul_model::Machine) line.
 
 use std::fs::{self, File};
@@ -43,17 +44,17 @@ pub use permission::Permissions;
 pub use topology::{Topology, affinity};
 pub use user::{name_of_user, user_of};
 
-/// The longest part of a file under `/proc` or `/sys` that is read. The first processor's entry in
-/// `/proc/cpuinfo`, which is all that is needed of that file, has some 1,500 B.
+/// How many bytes of a file under `/proc` or `/sys` are read at most. Of `/proc/cpuinfo`, only
+/// the first processor's entry is needed, which has some 1,500 B.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// The machine, with its files under a root directory.
+/// A machine, with its files under a root directory.
 ///
 /// ```
 /// # use haul_machine as haul;
 /// let machine = haul::sys::Sys::new().machine();
 /// assert!(machine.processors >= 1);
-/// // Nothing is required: a root with neither /proc nor /sys still gives a machine.
+/// // Nothing is required: it works for a root with neither /proc nor /sys.
 /// let blind = haul::sys::Sys::at("/nonexistent").machine();
 /// assert_eq!(blind.cpu.is_empty(), false);
 /// ```
@@ -89,7 +90,8 @@ impl Sys {
         self.root.join(relative)
     }
 
-    /// The file's first [`FILE_BYTES_MAX`], trimmed; `None` if it is unreadable or empty.
+    /// The first [`FILE_BYTES_MAX`] bytes of a file, trimmed; `None` if the file is unreadable or
+    /// empty.
     fn text(&self, relative: &str) -> Option<String> {
         let mut bytes = Vec::new();
         let file = File::open(self.path(relative)).ok()?;
@@ -102,7 +104,7 @@ impl Sys {
         self.text(relative)?.parse().ok()
     }
 
-    /// The names in a folder, sorted; empty if it is unreadable.
+    /// The sorted names in a folder; empty if the folder is unreadable.
     fn names(&self, relative: &str) -> Vec<String> {
         names_in(&self.path(relative))
     }

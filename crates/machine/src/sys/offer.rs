@@ -1,7 +1,7 @@
 //! What this machine offers, what is missing, and how to get it: the lines of `haul doctor`.
 //!
-//! haul works without all of it; each line says what a missing item would make faster or
-//! measurable.
+//! haul works without all these items. Each line of a missing item says what the item would make
+//! faster or measurable.
 
 use haul_copy::Isa;
 
@@ -12,13 +12,13 @@ use super::{Permissions, Sys};
 /// Whether an item is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Present and usable by this process.
+    /// The item is present, and this process can use it.
     Ok,
     /// Absent or not usable.
     Missing,
-    /// Present, and it disturbs measurements.
+    /// The item is present and disturbs measurements.
     Disturbs,
-    /// The machine does not report it.
+    /// The machine does not report the item.
     Unknown,
 }
 
@@ -31,7 +31,7 @@ pub struct Offer {
     pub state: State,
     /// The details found.
     pub detail: String,
-    /// How to get a missing item, and its benefit. `None` if nothing is missing.
+    /// How to get a missing item, and the item's benefit; `None` if the item is present.
     pub remedy: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Offer {
 }
 
 impl Sys {
-    /// All items, from the processor outwards.
+    /// All items. The items of the processor come first.
     #[must_use]
     pub fn offers(&self) -> Vec<Offer> {
         let permissions = self.permissions();
@@ -137,8 +137,8 @@ impl Sys {
             Bytes(memory.available_bytes).approximate(),
             Bytes(memory.total_bytes).approximate()
         );
-        // The survey's largest copy is 256 MiB for source and target each, in addition to the cold
-        // buffers.
+        // The survey's largest copy needs 256 MiB for the source and 256 MiB for the target, in
+        // addition to the cold buffers.
         if memory.available_bytes >= 1 << 30 {
             return Offer::ok("memory", detail);
         }
@@ -149,8 +149,8 @@ impl Sys {
         )
     }
 
-    /// The memory that a control group leaves. A page of a guest's memory is charged to the process
-    /// that touches it first, which may be haul.
+    /// The memory that the control group may still use. This matters because the kernel charges a
+    /// page of a guest's memory to the process that touches it first, which may be haul.
     fn offer_group(&self) -> Offer {
         const NAME: &str = "control group's memory";
         let Some(limits) = self.memory_limits() else {
@@ -164,8 +164,8 @@ impl Sys {
             Bytes(all).approximate(),
             limit.file
         );
-        // A small guest has 1 GiB of memory, and the last tenth can fill up before an administrator
-        // reacts.
+        // A small guest has 1 GiB of memory. The last tenth of a limit can fill up before an
+        // administrator reacts.
         if left >= 1 << 30 && left >= all / 10 {
             return Offer::ok(NAME, detail);
         }
@@ -273,7 +273,7 @@ impl Sys {
             None => Offer::missing(
                 "DPDK",
                 "not installed",
-                "install dpdk-dev (Debian, Ubuntu) or dpdk-devel (Fedora, RHEL) to measure beside it",
+                "install dpdk-dev (Debian, Ubuntu) or dpdk-devel (Fedora, RHEL) to compare with it",
             ),
         };
         [uncore, dsa, dpdk]
@@ -339,7 +339,8 @@ fn sealed_memory(permissions: &Permissions) -> Offer {
 fn locked_memory(permissions: &Permissions) -> Offer {
     match permissions.locked_bytes_max {
         None => Offer::ok("locked memory", "unlimited".into()),
-        // The least that an NVMe or NIC driver in user space pins; the kernel's default is 8 MiB.
+        // An NVMe or NIC driver in user space pins at least this much; the kernel's default is 8
+        // MiB.
         Some(max) if max >= 64 << 20 => Offer::ok("locked memory", format!("up to {}", Bytes(max))),
         Some(max) => Offer::missing(
             "locked memory",
@@ -412,7 +413,7 @@ mod tests {
             assert!(offered.detail.contains(&format!("by /{limit}")), "{offered:?}");
             assert!(offered.remedy.unwrap().contains("the limit is near"));
         }
-        // Memory that the kernel can drop at once does not count.
+        // Memory that the kernel can drop at once does not count as used.
         let (max, current) = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current");
         let stat = ("sys/fs/cgroup/memory.stat", format!("anon 1\ninactive_file {}\n", 6000 * MIB));
         let full = [(max, far.clone()), (current, (8000 * MIB).to_string()), stat];

@@ -11,38 +11,40 @@ use std::path::Path;
 use super::Sys;
 use super::topology::parse_list;
 
-/// A network device behind PCIe: a device of a network class, or one with an interface.
+/// A network device behind PCIe: a device of a network class, or another device with a network
+/// interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PcieDevice {
     /// `0000:01:00.0`.
     pub address: String,
-    /// Its interfaces: `eth0`. Empty if a program or no driver controls the device.
+    /// Its interfaces: `eth0`. Empty if a program controls the device, or if it has no driver.
     pub interfaces: Vec<String>,
     /// The kernel's driver: `ice`, `vfio-pci`.
     pub driver: Option<String>,
-    /// The physical function of this virtual one. Link and settings are those of the physical
-    /// function, because a virtual function has no registers for them and reads as zero.
+    /// The physical function, if this is a virtual function. Link and settings are then those of
+    /// the physical function, because a virtual function has no registers for them, and its
+    /// registers read as zero.
     pub physical: Option<String>,
-    /// The present state of its link.
+    /// The present state of the device's link.
     pub now: PcieLink,
-    /// The capability of the device.
+    /// The best state of the link that the device supports.
     pub most: PcieLink,
-    /// The capability of the port above it: the slot.
+    /// The best state of the link that the port above the device, the slot, supports.
     pub slot: PcieLink,
     /// The configured maximum payload size, in bytes.
     pub mps_bytes: Option<u32>,
-    /// The largest payload size that the device supports.
+    /// The largest payload size, in bytes, that the device supports.
     pub mps_bytes_most: Option<u32>,
-    /// The largest payload size that the port above it supports.
+    /// The largest payload size, in bytes, that the port above the device supports.
     pub mps_bytes_slot: Option<u32>,
     /// The configured maximum read request size, in bytes.
     pub mrrs_bytes: Option<u32>,
-    /// Why MPS and MRRS are unknown, if they are.
+    /// The reason if MPS and MRRS are unknown.
     pub unread: Option<PcieUnread>,
     /// The IOMMU between the device and memory: `off`, or the kernel's term: `DMA` (strict),
     /// `DMA-FQ` (lazy), `identity` (passed through).
     pub iommu: Option<String>,
-    /// The NUMA node to which it is attached.
+    /// The NUMA node to which the device is attached.
     pub numa_node: Option<u32>,
     /// The nearest processors, in the kernel's list format: `0-15,32-47`.
     pub near: Option<String>,
@@ -53,17 +55,17 @@ pub struct PcieDevice {
 /// Why a device's settings are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcieUnread {
-    /// The kernel only shows the first 64 B of its registers.
+    /// The kernel shows only the first 64 B of the device's registers.
     Hidden,
     /// Its registers are unreadable.
     NoFile,
-    /// It does not respond: every byte reads as ones.
+    /// The device does not respond: every bit reads as one.
     Silent,
-    /// It has no PCI Express capability.
+    /// The device has no PCI Express capability.
     NoExpress,
-    /// Its value is reserved by the specification.
+    /// A register contains a value that the specification reserves.
     Reserved,
-    /// It reads as zero, as a virtual function without a visible physical one does.
+    /// The registers read as zero, as for a virtual function without a visible physical function.
     Virtual,
 }
 
@@ -105,8 +107,8 @@ impl Sys {
     #[must_use]
     pub fn pcie_devices(&self) -> Vec<PcieDevice> {
         let all = self.names(DEVICES).into_iter().filter(|address| is_address(address));
-        // Class 02 is network controllers, InfiniBand included. Accelerators and data processing
-        // units are of other classes, but have interfaces.
+        // Class 02 means network controllers, including InfiniBand. Accelerators and data
+        // processing units have other classes, but they have network interfaces.
         let networks = |address: &String| {
             self.class(address).is_some_and(|class| class.starts_with("0x02"))
                 || !self.names(&format!("{DEVICES}/{address}/net")).is_empty()
@@ -162,7 +164,7 @@ impl Sys {
 
     /// The highest Ethernet line rate that these interfaces report.
     fn line(&self, address: &str, interfaces: &[(String, String)]) -> Option<u32> {
-        /// Class of InfiniBand, whose lines have no frames of Ethernet. Source: `pci_ids.h` of
+        /// The class of InfiniBand, whose lines carry no Ethernet frames. Source: `pci_ids.h` of
         /// Linux, PCI_CLASS_NETWORK_INFINIBAND.
         const INFINIBAND: &str = "0x0207";
         /// ARPHRD_ETHER of `if_arp.h`.
@@ -173,7 +175,7 @@ impl Sys {
         let speed = |(holder, name): &(String, String)| {
             let kind = self.number(&format!("{holder}/net/{name}/type"));
             let megabits = self.number(&format!("{holder}/net/{name}/speed"))?;
-            // An interface that is down reports -1, which does not parse, or 2^32 - 1.
+            // An interface that is down reports -1, which cannot be parsed here, or 2^32 - 1.
             let megabits = u32::try_from(megabits).ok()?;
             let is_line = (1..=LINE_MEGABITS_MAX).contains(&megabits);
             (is_line && kind.is_none_or(|kind| kind == ETHERNET)).then_some(megabits)
@@ -181,8 +183,8 @@ impl Sys {
         interfaces.iter().filter_map(speed).max()
     }
 
-    /// The device's interfaces, each with the folder of its `net` entry: the device's own, or that
-    /// of a virtio device below it.
+    /// The device's interfaces. Each has the folder that contains its `net` entry: the folder of
+    /// the device, or of a virtio device below it.
     fn interfaces(&self, folder: &str) -> Vec<(String, String)> {
         let below = self.names(folder).into_iter().filter(|name| name.starts_with("virtio"));
         let below = below.map(|name| format!("{folder}/{name}"));
@@ -236,12 +238,12 @@ impl Sys {
 
 /// The kernel's list of PCI devices.
 const DEVICES: &str = "sys/bus/pci/devices";
-/// A limit above the number of NUMA nodes of every machine.
+/// A limit above the number of NUMA nodes in any machine.
 const NODES_MAX: u32 = 1024;
-/// A limit above every Ethernet line rate.
+/// A limit above any Ethernet line rate.
 const LINE_MEGABITS_MAX: u32 = 10_000_000;
-/// The size of the configuration space without its extended part. The list of capabilities lies
-/// within it.
+/// The size of the configuration space without its extended part. It contains the list of
+/// capabilities.
 const CONFIG_BYTES: u64 = 256;
 
 /// `0000:01:00.0`.
@@ -280,18 +282,19 @@ impl Settings {
     /// Reads the PCI Express capability (PCIe 5.0 section 7.5.3).
     ///
     /// # Errors
-    /// It is an error if there is no such capability, or if the bytes end before it: an
-    /// unprivileged user gets 64 B.
+    /// It is an error if there is no such capability, or if the bytes end before the capability,
+    /// because an unprivileged user gets only 64 B.
     fn read(config: &[u8]) -> Result<Self, PcieUnread> {
         const EXPRESS: u8 = 0x10;
         /// Bytes of the header, which every user may read.
         const HEADER_BYTES: usize = 64;
-        /// The largest number of capabilities that fit. The limit also ends a cyclic list.
+        /// The most capabilities for which there is room. The limit also ends a cyclic list.
         const CAPABILITIES_MAX: usize = 48;
         if config.len() < HEADER_BYTES {
             return Err(PcieUnread::NoFile);
         }
-        // The vendor of a virtual function reads as ones, but not its whole header.
+        // The vendor field of a virtual function also reads as ones, but the whole header does
+        // not.
         if config[..HEADER_BYTES].iter().all(|byte| *byte == 0xff) {
             return Err(PcieUnread::Silent);
         }
@@ -316,9 +319,9 @@ impl Settings {
         Err(PcieUnread::NoExpress)
     }
 
-    /// These settings, unless they are those of a virtual function. Its registers read as zero,
-    /// so both settings are 128 B, and it has no link. A guest with a virtual function does not
-    /// see its physical function.
+    /// Returns these settings, or an error if the device seems to be a virtual function. The
+    /// registers of a virtual function read as zero, so both settings are 128 B, and it has no
+    /// link. A guest with a virtual function does not see the physical function.
     fn unless_virtual(self, now: PcieLink) -> Result<Self, PcieUnread> {
         let is_zero = self.mps == payload(0) && self.mrrs == payload(0);
         match is_zero && now == PcieLink::default() {
@@ -450,7 +453,7 @@ mod tests {
         assert_eq!((read.mps, read.mrrs), (Some(128), None), "a reserved code is no size");
     }
 
-    /// The registers of a virtual function read as zero, which would be 128 B.
+    /// The registers of a virtual function read as zero, which would mean 128 B.
     #[test]
     fn virtual_function_has_the_settings_of_its_physical_one() {
         const VIRTUAL: &str = "sys/devices/pci0000:00/0000:00:01.0/0000:01:02.0";
@@ -490,7 +493,7 @@ mod tests {
         assert_eq!((with.now.generation, with.now.lanes), (Some(4), Some(8)));
         assert_eq!(with.physical.as_deref(), Some("0000:01:00.0"));
         assert_eq!(with.interfaces, ["eth1"]);
-        // A card with its own 128 B settings has a link.
+        // A card whose settings really are 128 B has a link.
         fs::write(folder.path().join(CARD).join("config"), config(0)).unwrap();
         let card = sys.pcie_devices().into_iter().find(|d| d.address == "0000:01:00.0").unwrap();
         assert_eq!((card.mps_bytes, card.mrrs_bytes, card.unread), (Some(128), Some(128), None));

@@ -1,4 +1,4 @@
-//! The permissions of this process, found through harmless attempts.
+//! The permissions of this process, which harmless attempts determine.
 
 use std::mem::MaybeUninit;
 
@@ -13,10 +13,12 @@ use super::Sys;
 /// Permissions that determine which mechanisms for moving bytes are available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions {
-    /// Whether `process_vm_readv` works at all: the kernel has it and no seccomp filter forbids it.
+    /// Whether `process_vm_readv` works at all: the kernel supports it and no seccomp filter
+    /// forbids it.
     pub cross_memory_attach: bool,
-    /// Yama's `ptrace_scope`: 0 any process of the same user, 1 descendants only, 2 administrators
-    /// only, 3 no process. `None` without Yama, which means 0.
+    /// Yama's `ptrace_scope`: which processes a process may read. 0: any process of the same
+    /// user. 1: only descendants. 2: any, but only for administrators. 3: none. `None` if the
+    /// kernel has no Yama, which means 0.
     pub ptrace_scope: Option<u64>,
     /// The most memory that may be locked, in bytes; `None` for no limit.
     pub locked_bytes_max: Option<u64>,
@@ -25,15 +27,17 @@ pub struct Permissions {
     pub perf_event_paranoid: Option<i64>,
     /// Whether `vmsplice` moves a page into a pipe.
     pub vmsplice: bool,
-    /// The largest pipe of an ordinary user, in bytes; `None` if `/proc` does not report it.
+    /// The largest size of an ordinary user's pipe, in bytes; `None` if `/proc` does not report
+    /// it.
     pub pipe_bytes_max: Option<u64>,
-    /// Whether `memfd_create` provides memory that can be sealed against shrinking.
+    /// Whether `memfd_create` provides memory that can be sealed so that it cannot shrink.
     pub sealed_memory: bool,
 }
 
 impl Permissions {
-    /// The reason why a mechanism cannot work on this machine, regardless of the peer; `None` if it
-    /// can. A peer may still refuse it: both ends try it during their handshake.
+    /// The reason why a mechanism cannot work on this machine with any peer; `None` if it can
+    /// work. A particular peer may still refuse the mechanism. Both ends try the mechanism during
+    /// their handshake.
     #[must_use]
     pub fn obstacle(&self, mechanism: Mechanism) -> Option<&'static str> {
         match mechanism {
@@ -41,7 +45,7 @@ impl Permissions {
             _ if !mechanism.reads_the_peer() => None,
             _ if !self.cross_memory_attach => Some("process_vm_readv is refused"),
             _ if self.ptrace_scope.is_some_and(|scope| scope > 1) => {
-                Some("ptrace_scope lets administrators only")
+                Some("ptrace_scope allows only administrators")
             }
             _ => None,
         }
@@ -66,16 +70,17 @@ impl Sys {
     }
 }
 
-/// A process may always read itself, so that a refusal comes from the kernel or a filter, not from
-/// Yama.
+/// A process may always read itself. So if the call is refused, the kernel or a filter refuses
+/// it, not Yama.
 fn can_read_own_memory_by_system_call() -> bool {
     let source = 0x5a_u8;
     let mut target = 0_u8;
     let local = libc::iovec { iov_base: (&raw mut target).cast(), iov_len: 1 };
     let remote = libc::iovec { iov_base: (&raw const source).cast_mut().cast(), iov_len: 1 };
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: both vectors hold one element that names one byte, alive throughout; the local one
-    // is written and nothing else refers to it, the remote one, in this very process, is only read.
+    // SAFETY: both vectors contain one element that names one byte, which lives longer than the
+    // call. The call writes the local byte, and nothing else refers to this byte. It only reads
+    // the remote byte, which is in this process.
     let read = unsafe { libc::process_vm_readv(own, &raw const local, 1, &raw const remote, 1, 0) };
     read == 1 && target == source
 }
@@ -87,8 +92,8 @@ fn can_vmsplice() -> bool {
         return false;
     };
     let slices = [IoSliceRaw::from_slice(&BYTE)];
-    // SAFETY: the page that goes into the pipe is static and never written, so the reader cannot
-    // see it change, and it outlives the pipe.
+    // SAFETY: the page that moves into the pipe is static and never written, so the reader cannot
+    // see it change, and the page outlives the pipe.
     let spliced = unsafe { rustix::pipe::vmsplice(&writer, &slices, SpliceFlags::NONBLOCK) };
     let mut received = [MaybeUninit::new(0_u8)];
     spliced == Ok(1)
@@ -139,7 +144,7 @@ mod tests {
         for _ in 0..50 {
             let _ = Sys::new().permissions();
         }
-        // Other tests of this process open files too, but never keep fifty of them open.
+        // Other tests in this process also open files, but never keep fifty files open.
         assert!(open().unwrap() < before + 25);
     }
 }

@@ -9,13 +9,15 @@ use super::Sys;
 /// The processors of the machine, and those that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// Logical processors that the affinity mask of the calling thread allows, ascending.
+    /// The logical processors, in ascending order, that the affinity mask of the calling thread
+    /// allows.
     pub allowed: Vec<usize>,
-    /// Logical processors that are online; the allowed ones if `/sys` does not report it.
+    /// The number of online logical processors; the number of allowed ones if `/sys` does not
+    /// report it.
     pub online: usize,
-    /// Cores of the online processors; `None` if `/sys` does not report it.
+    /// The number of cores that the online processors have; `None` if `/sys` does not report it.
     pub cores: Option<usize>,
-    /// NUMA nodes with processors or memory; `None` if `/sys` does not report it.
+    /// The number of NUMA nodes with processors or memory; `None` if `/sys` does not report it.
     pub numa_nodes: Option<usize>,
 }
 
@@ -25,7 +27,7 @@ impl Sys {
     pub fn topology(&self) -> Topology {
         let mut allowed = affinity();
         if allowed.is_empty() {
-            // At least the processor that runs this thread is allowed.
+            // At least one processor is allowed: the one that runs this thread.
             allowed.push(0);
         }
         let online = self.text("sys/devices/system/cpu/online").and_then(|t| parse_list(&t));
@@ -50,8 +52,8 @@ impl Sys {
     }
 }
 
-/// The processors on which the calling thread may run, ascending. Empty if the kernel does not
-/// report them.
+/// The processors, in ascending order, on which the calling thread may run. Empty if the kernel
+/// does not report them.
 #[must_use]
 pub fn affinity() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
@@ -62,7 +64,8 @@ pub fn affinity() -> Vec<usize> {
 
 /// Parses the kernel's list format: `0-3,8`. `None` if the text is malformed or has an open range.
 pub(super) fn parse_list(text: &str) -> Option<Vec<usize>> {
-    /// A limit above the number of processors of every machine; a range beyond it is rejected.
+    /// A limit above the number of processors in any machine. A range that exceeds the limit is
+    /// rejected.
     const PROCESSORS_MAX: usize = 1 << 16;
     let mut list = Vec::new();
     for part in text.trim().split(',') {

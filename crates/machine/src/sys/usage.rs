@@ -1,5 +1,5 @@
-//! Current use of the machine: memory of this process, and processor time in total, of other
-//! guests, of this process with its descendants, and of other programs.
+//! Current use of the machine: memory of this process, and processor time of this process and its
+//! descendants, of other programs, of other guests, and in total.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,17 +8,18 @@ use super::Sys;
 use super::memory::field_bytes;
 
 impl Sys {
-    /// Seconds of all CPUs that the hypervisor gave to others, and seconds of all CPUs together,
-    /// from the first line of `/proc/stat` (proc(5)), in hundredths.
+    /// The CPU seconds that the hypervisor gave to other guests, and all CPU seconds. Both are
+    /// sums over all CPUs, with a resolution of a hundredth of a second, from the first line of
+    /// `/proc/stat` (proc(5)).
     #[must_use]
     pub fn steal_and_total_seconds(&self) -> Option<(f64, f64)> {
         let seconds = self.seconds_by_kind()?;
         Some((seconds[7], seconds.iter().sum()))
     }
 
-    /// Seconds that all CPUs worked for programs of this machine, and those for this process and
-    /// its descendants (proc(5), `/proc/PID/stat`). The difference is the work for other programs.
-    /// Reads one file per process of the machine.
+    /// The CPU seconds for all programs of this machine, and the CPU seconds for this process and
+    /// its descendants (proc(5), `/proc/PID/stat`). The difference is the time for other
+    /// programs. Reads one file per process on the machine.
     #[must_use]
     pub fn busy_and_own_seconds(&self) -> Option<(f64, f64)> {
         let [user, nice, system, _idle, _iowait, irq, softirq, _steal] = self.seconds_by_kind()?;
@@ -26,8 +27,8 @@ impl Sys {
         Some((user + nice + system + irq + softirq, own))
     }
 
-    /// Seconds of all CPUs together: user, nice, system, idle, iowait, irq, softirq, steal. `user`
-    /// includes a guest's time.
+    /// CPU seconds, as sums over all CPUs: user, nice, system, idle, iowait, irq, softirq, steal.
+    /// `user` includes a guest's time.
     fn seconds_by_kind(&self) -> Option<[f64; 8]> {
         let text = self.text("proc/stat")?;
         let line = text.lines().find(|line| line.starts_with("cpu "))?;
@@ -49,7 +50,8 @@ impl Sys {
         field_bytes(&self.text("proc/self/status")?, "VmHWM:")
     }
 
-    /// Restarts the count of [`Sys::peak_bytes`]. Returns false if the kernel does not support it.
+    /// Sets the peak of [`Sys::peak_bytes`] back to the present value. Returns false if the
+    /// kernel does not support this.
     #[must_use]
     pub fn reset_peak(&self) -> bool {
         fs::write(self.path("proc/self/clear_refs"), "5").is_ok()
@@ -65,8 +67,8 @@ impl Sys {
         field_bytes(&text, "Rss:")?.checked_add(huge)
     }
 
-    /// Resident memory of this process that does not belong to a file: its own, and what it shares
-    /// with others (proc(5), `status`: RssAnon and RssShmem).
+    /// Resident memory of this process that does not belong to a file: its private memory, and
+    /// the memory that it shares with other processes (proc(5), `status`: RssAnon and RssShmem).
     #[must_use]
     pub fn own_and_shared_bytes(&self) -> Option<u64> {
         let text = self.text("proc/self/status")?;
@@ -74,14 +76,14 @@ impl Sys {
     }
 }
 
-/// The kernel's unit of processor time for programs (proc(5), USER_HZ).
+/// The unit in which the kernel reports processor time to programs (proc(5), USER_HZ).
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// A process as in `/proc/PID/stat`.
+/// A process, as `/proc/PID/stat` describes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Process {
     parent: u32,
-    /// The processor time of the process and of its children that have ended.
+    /// The processor time of the process and its ended children, in seconds.
     seconds: f64,
 }
 
@@ -89,8 +91,8 @@ impl Process {
     /// Parses `1234 (name) S 1 ...`; the name may contain spaces and parentheses.
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        // Counted from 1 as in proc(5), the state is field 3, and utime, stime, cutime, cstime are
-        // fields 14 to 17.
+        // In proc(5), which counts from 1, the state is field 3, and utime, stime, cutime, cstime
+        // are fields 14 to 17.
         let parent = fields.get(1)?.parse().ok()?;
         let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<f64>());
         let ticks: f64 = ticks.sum::<Result<f64, _>>().ok()?;
@@ -98,7 +100,7 @@ impl Process {
     }
 }
 
-/// The processor time of a process and of its living descendants.
+/// The processor time of a process and its living descendants.
 fn family_seconds(processes: &BTreeMap<u32, Process>, first: u32) -> Option<f64> {
     let mut seconds = processes.get(&first)?.seconds;
     let mut family = vec![first];
@@ -185,7 +187,7 @@ mod tests {
         let text = "Rss:  8 kB\nShared_Hugetlb:  2048 kB\nPrivate_Hugetlb:  4096 kB\n";
         let (_folder, sys) = root_with(&[("proc/self/smaps_rollup", text)]);
         assert_eq!(sys.resident_bytes(), Some((8 + 2048 + 4096) * 1024));
-        // The running machine, if it reports the value.
+        // Also checks the running machine, if it reports the value.
         assert!(Sys::new().resident_bytes().is_none_or(|bytes| bytes > 4096));
     }
 }

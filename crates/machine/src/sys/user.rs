@@ -3,19 +3,20 @@
 use std::ffi::{CStr, CString};
 use std::ptr;
 
-/// The buffer for a user's entry: the size that glibc suggests (_SC_GETPW_R_SIZE_MAX), and up to a
-/// thousand times that for a name service with longer entries.
+/// The size of the buffer for a user's entry: first the size that glibc suggests
+/// (_SC_GETPW_R_SIZE_MAX), and up to a thousand times this size for a name service with longer
+/// entries.
 const BYTES_MIN: usize = 1 << 10;
 const BYTES_MAX: usize = 1 << 20;
 
-/// The number of the user of this name in the system's name services; `None` if there is no such
-/// user.
+/// The number of the user with this name in the system's name services; `None` if there is no
+/// such user.
 #[must_use]
 pub fn user_of(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     look_up(
-        // SAFETY: `name` is a C string, and `look_up` passes a structure and a buffer of that
-        // length; all are alive, and those that the call writes to are writable.
+        // SAFETY: `name` is a C string, and `look_up` passes a structure and a buffer of `length`
+        // bytes. All live longer than the call, and the structure and the buffer are writable.
         |entry, buffer, length, found| unsafe {
             libc::getpwnam_r(name.as_ptr(), entry, buffer, length, found)
         },
@@ -23,8 +24,8 @@ pub fn user_of(name: &str) -> Option<u32> {
     )
 }
 
-/// The name of the user of this number in the system's name services; `None` if there is none, or
-/// if it is not text.
+/// The name of the user with this number in the system's name services; `None` if there is no
+/// such user, or if the name is not UTF-8.
 #[must_use]
 pub fn name_of_user(number: u32) -> Option<String> {
     look_up(
@@ -33,15 +34,15 @@ pub fn name_of_user(number: u32) -> Option<String> {
             libc::getpwuid_r(number, entry, buffer, length, found)
         },
         |entry| {
-            // SAFETY: an entry that was found has a name, a string in the buffer, which lives as
-            // long as this runs.
+            // SAFETY: an entry that was found has a name, which is a string in the buffer, and
+            // the buffer lives longer than this closure.
             let name = unsafe { CStr::from_ptr(entry.pw_name) };
             name.to_str().ok().map(str::to_owned)
         },
     )
 }
 
-/// Looks up an entry with `ask` and passes it to `read`.
+/// Calls `ask` to get a user's entry, and passes the entry to `read`.
 fn look_up<T>(
     ask: impl Fn(*mut libc::passwd, *mut libc::c_char, usize, *mut *mut libc::passwd) -> libc::c_int,
     read: impl FnOnce(&libc::passwd) -> Option<T>,
@@ -49,7 +50,8 @@ fn look_up<T>(
     let mut bytes = BYTES_MIN;
     while bytes <= BYTES_MAX {
         let mut buffer: Vec<libc::c_char> = vec![0; bytes];
-        // SAFETY: all bytes zero are a value of this plain structure of numbers and null pointers.
+        // SAFETY: zeros are a valid value of this plain structure, with numbers 0 and null
+        // pointers.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut found = ptr::null_mut();
         match ask(&raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found) {

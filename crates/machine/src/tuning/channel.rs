@@ -1,4 +1,4 @@
-//! The table of mechanisms in `haul.toml`: the mechanism for a message to another process.
+//! The table of mechanisms in `haul.toml`: which mechanism sends a message to another process.
 //!
 //! ```toml
 //! [channel]
@@ -11,8 +11,8 @@
 //! idle = true               # only if each end has a processor; absent: always
 //! ```
 //!
-//! An unknown name, and a mechanism that is not available with a peer, are skipped. So a wrong
-//! table can only make a transfer slower.
+//! A choice with an unknown name, or with a mechanism that is not available with the peer, is
+//! skipped. So a wrong table can only make a transfer slower.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ use crate::error::Error;
 const KEYS: [&str; 3] = ["choice", "measured_max", "sealed_dirty_max"];
 const CHOICE: [&str; 4] = ["from", "mechanism", "trusted", "idle"];
 
-/// Writes the section of a file, if the table is not empty.
+/// Writes the section `[channel]` of a file, if the table is not empty.
 pub(super) fn write(table: &ChannelTable, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if *table == ChannelTable::default() {
         return Ok(());
@@ -51,7 +51,7 @@ pub(super) fn write(table: &ChannelTable, f: &mut fmt::Formatter<'_>) -> fmt::Re
     Ok(())
 }
 
-/// Parses the section of a file, which may be absent.
+/// Parses the section `[channel]` of a file. The section may be absent.
 pub(super) fn section(table: &Table) -> Result<ChannelTable, Error> {
     let Some(section) = table.get("channel") else { return Ok(ChannelTable::default()) };
     let Value::Table(section) = section else {

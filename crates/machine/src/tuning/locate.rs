@@ -19,17 +19,17 @@ pub enum Origin {
 pub enum Found {
     /// `HAUL_TUNING` is empty or `off`.
     Off,
-    /// This file. It exists, or `HAUL_TUNING` names it.
+    /// This file. The file exists, or `HAUL_TUNING` names it.
     File(PathBuf, Origin),
-    /// No file at any of the locations.
+    /// There is no file at any of the locations.
     Nothing,
 }
 
-/// Looks for the file: `HAUL_TUNING`, or else `$XDG_CONFIG_HOME/haul/haul.toml` or
-/// `$HOME/.config/haul/haul.toml`, or else `/etc/haul/haul.toml`. The first path that exists
-/// counts, whatever kind of file it is. A path in `HAUL_TUNING` counts even if it does not exist,
-/// so that a typo is reported. `environment` returns a variable's value, as [`std::env::var_os`]
-/// does.
+/// Searches for the file: the path in `HAUL_TUNING`, or else `$XDG_CONFIG_HOME/haul/haul.toml` or
+/// `$HOME/.config/haul/haul.toml`, or else `/etc/haul/haul.toml`. Returns the first path that
+/// exists, even if it is not a regular file. Returns a path in `HAUL_TUNING` even if it does not
+/// exist, so that a typo is reported. `environment` returns a variable's value, like
+/// [`std::env::var_os`].
 #[must_use]
 pub fn locate(environment: impl Fn(&str) -> Option<OsString>) -> Found {
     match environment("HAUL_TUNING") {
@@ -37,7 +37,7 @@ pub fn locate(environment: impl Fn(&str) -> Option<OsString>) -> Found {
         Some(value) => return Found::File(value.into(), Origin::Environment),
         None => {}
     }
-    // As in the XDG base directory specification, an empty path counts as unset, and a relative one
+    // By the XDG base directory specification, an empty path counts as unset, and a relative path
     // is ignored.
     let folder = |name| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")));
@@ -53,8 +53,8 @@ pub fn locate(environment: impl Fn(&str) -> Option<OsString>) -> Found {
     Found::Nothing
 }
 
-/// Whether the path exists, a dangling link or an unreadable file included: these deserve a
-/// warning.
+/// Whether the path exists. A dangling link and an unreadable file also count, because they
+/// deserve a warning.
 fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
@@ -68,7 +68,7 @@ mod tests {
         |name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| value.into())
     }
 
-    /// The machine that tests run on may have a file in /etc.
+    /// The machine on which the test runs may have a file in /etc.
     fn nothing() -> Found {
         let path = PathBuf::from("/etc/haul/haul.toml");
         if is_there(&path) { Found::File(path, Origin::System) } else { Found::Nothing }

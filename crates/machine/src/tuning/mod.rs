@@ -1,17 +1,18 @@
 //! `haul.toml`: the policy of copies that was measured on this machine, with its evidence.
 //!
-//! [`init`] looks for the file once: at `HAUL_TUNING`, or else in the user's configuration folder,
-//! or else in `/etc/haul`; never in a program that runs with more rights than its caller has. The
-//! file is untrusted, so it is opened without blocking, read once with a limit, and checked. A file
-//! that is malformed or for another machine is ignored with one warning. No value in it can make a
-//! copy incorrect, only slower: all values pass [`Policy::clamped`]. A choice that this version
-//! does not know, or that this processor cannot run, is skipped and reported in one line.
+//! [`init`] searches for the file once: at the path in `HAUL_TUNING`, or else in the user's
+//! configuration folder, or else in `/etc/haul`. It never does so in a program that runs with
+//! more rights than its caller has. The file is untrusted, so it is opened without blocking, read
+//! once with a limit, and checked. A file that is malformed or for another machine is ignored
+//! with one warning. All values pass [`Policy::clamped`], so no value can make a copy incorrect,
+//! only slower. A choice that this version does not know, or that this processor cannot run, is
+//! skipped and reported in one line.
 //!
 //! - `locate`: locates the file;
-//! - `value`: one value of it, read and written;
-//! - `channel`: its table of mechanisms, text to [`ChannelTable`] and back;
-//! - `parse`: text to [`Tuning`], with the errors of invalid files;
-//! - `write`: [`Tuning`] to text;
+//! - `value`: reads and writes one value;
+//! - `channel`: converts text to a [`ChannelTable`], the table of mechanisms, and back;
+//! - `parse`: converts text to a [`Tuning`], and reports the errors of invalid files;
+//! - `write`: converts a [`Tuning`] to text;
 //! - `state`: the tuning in force, and [`init`].
 
 mod channel;
@@ -36,10 +37,10 @@ pub use haul_channel::{ChannelTable, Choice};
 pub use locate::{Found, Origin, locate};
 pub use state::{Force, in_force, init, load};
 
-/// The `schema` of every file that this version writes, and the only one that it reads.
+/// The `schema` of every file that this version writes, and the only schema that it reads.
 pub const SCHEMA: &str = "haul.tuning/1";
 
-/// The longest file that is read, in bytes: far more than `haul copy tune` writes.
+/// The size of the largest file that is read, in bytes: far more than `haul copy tune` writes.
 pub const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// The content of a `haul.toml`.
@@ -66,34 +67,36 @@ pub const FILE_BYTES_MAX: u64 = 64 << 10;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
-    /// The id of the machine for which it holds: [`Sys::machine_id`](crate::sys::Sys::machine_id).
+    /// The id of the machine for which the tuning is valid:
+    /// [`Sys::machine_id`](crate::sys::Sys::machine_id).
     pub machine: String,
-    /// When it was written: RFC 3339, UTC.
+    /// The time at which the file was written: RFC 3339, UTC.
     pub written: String,
-    /// The choices of the [`Policy`] of copies, by the names in [`Policy::CHOICES`]. Absent ones,
-    /// as in files of older versions, keep their default.
+    /// The choices for the [`Policy`] of copies. The keys are the names in [`Policy::CHOICES`].
+    /// An absent choice, for example in a file of an older version, keeps its default.
     pub choices: BTreeMap<String, String>,
-    /// Thresholds of the copy functions in bytes, by the names in [`Thresholds::NAMES`]. Absent
-    /// ones keep their default.
+    /// The thresholds of the copy functions in bytes. The keys are the names in
+    /// [`Thresholds::NAMES`]. An absent threshold keeps its default.
     pub copy: BTreeMap<String, usize>,
-    /// The mechanism for a message to another process.
+    /// Which mechanism sends a message to another process.
     pub channel: ChannelTable,
     /// The measurements behind the thresholds.
     pub evidence: Vec<Evidence>,
 }
 
-/// A summary of one measurement behind a threshold; the records have the rest.
+/// A summary of one measurement behind a threshold. The records contain all details.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
     /// The record's experiment: `copy.tune`.
     pub experiment: String,
-    /// Subject and parameters, for a reader: `tuned, size_bytes 4096, level mixed`.
+    /// The subject and the parameters, as text for a reader: `tuned, size_bytes 4096, level
+    /// mixed`.
     pub what: String,
-    /// The time over the baseline's time.
+    /// The time divided by the baseline's time.
     pub ratio: f64,
     /// The noise floor of the same run.
     pub floor: f64,
-    /// The file that holds the record: `survey.jsonl`.
+    /// The file that contains the record: `survey.jsonl`.
     pub records: String,
 }
 
@@ -114,17 +117,17 @@ impl Tuning {
         Self { machine, written, choices, copy, channel, evidence }
     }
 
-    /// Reads and checks a file. [`check_machine`](Self::check_machine) checks whether it is for
-    /// this machine.
+    /// Reads and checks a file. Does not check whether the file is for this machine: see
+    /// [`check_machine`](Self::check_machine).
     ///
     /// # Errors
-    /// The errors of [`file::read_limited`] (the limit is [`FILE_BYTES_MAX`]), and those of parsing
-    /// its text.
+    /// The errors of [`file::read_limited`] (the limit is [`FILE_BYTES_MAX`]), and the errors of
+    /// parsing the text.
     pub fn read(path: &Path) -> Result<Self, Error> {
         parse::bytes(&file::read_limited(path, FILE_BYTES_MAX)?)
     }
 
-    /// Writes the file, all of it or nothing.
+    /// Writes the file completely, or not at all.
     ///
     /// # Errors
     /// [`Error::Write`]; a previous file at `path` is then unchanged.
@@ -132,10 +135,10 @@ impl Tuning {
         file::write_atomically(path, self.to_string().as_bytes())
     }
 
-    /// Checks that it holds for the machine with this id.
+    /// Checks that the tuning is valid for the machine with this id.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if not.
+    /// [`Error::Foreign`] if it is for another machine.
     pub fn check_machine(&self, id: &str) -> Result<(), Error> {
         if self.machine == id {
             return Ok(());
@@ -143,14 +146,14 @@ impl Tuning {
         Err(Error::Foreign { found: shorten(&self.machine), this: id.into() })
     }
 
-    /// The resulting policy: this processor's default with the file's values in place, clamped.
+    /// The resulting policy: this processor's default, with the file's values, clamped.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.wanted().0.clamped()
     }
 
-    /// The choices of the file that cannot be used, one sentence each: a value that this version
-    /// does not know, or one that this processor cannot run.
+    /// One sentence for each choice in the file that cannot be used, because this version does
+    /// not know the value or this processor cannot run it.
     #[must_use]
     pub fn passed_over(&self) -> Vec<String> {
         let (wanted, mut unused) = self.wanted();
@@ -183,8 +186,8 @@ impl Tuning {
             }
         }
         for (name, &bytes) in &self.copy {
-            // The parser rejects unknown names; in a tuning that code has built, they have no
-            // effect.
+            // The parser rejects unknown names. In a tuning that a program built, unknown names
+            // have no effect.
             let _ = policy.thresholds.set(name, bytes);
         }
         (policy, unused)
@@ -198,8 +201,8 @@ impl Tuning {
 }
 
 impl Evidence {
-    /// A summary of a record with a comparison; `None` for one without. It keeps the parameters
-    /// that identify the measurement, and leaves out those of its cost.
+    /// A summary of a record with a comparison; `None` for a record without one. It contains the
+    /// parameters that identify the measurement, but not those that determine its cost.
     #[must_use]
     pub fn of(record: &Record, records: &str) -> Option<Self> {
         const KEPT: [&str; 10] = [
@@ -231,7 +234,7 @@ impl Evidence {
     }
 }
 
-/// A ratio rounded to four decimals, which is its useful precision.
+/// Rounds a ratio to four decimals, because more are not significant.
 fn rounded(ratio: f64) -> f64 {
     (ratio * 1e4).round() / 1e4
 }

@@ -1,5 +1,5 @@
-//! Parses text to a [`Tuning`], by hand instead of by derive, so that every error names the key,
-//! the value and what would be valid.
+//! Parses text to a [`Tuning`]. The code is written by hand, not derived, so that every error
+//! names the key, the value and the valid values.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ impl FromStr for Tuning {
         let table: Table = text
             .parse()
             .map_err(|error: toml::de::Error| Error::NotToml { reason: one_line(&error, text) })?;
-        // The schema is checked first, because another version may have other keys.
+        // The schema is checked first, because a file of another version may have other keys.
         match table.get("schema") {
             Some(Value::String(found)) if found == SCHEMA => {}
             Some(Value::String(found)) => {
@@ -249,7 +249,7 @@ mod tests {
         assert!(error.to_string().len() < 400 && !error.to_string().contains('\u{1b}'));
     }
 
-    /// Every file that the documents show is valid.
+    /// Every file in the documents is valid.
     #[test]
     fn files_in_the_documents_are_valid() {
         let documents =
@@ -266,7 +266,7 @@ mod tests {
         assert!(read.iter().any(|tuning| !tuning.channel.choices.is_empty()));
     }
 
-    /// A file of an older version has no choices by name: the processor's defaults apply.
+    /// A file of an older version contains no choices by name: the processor's defaults apply.
     #[test]
     fn file_without_choices_keeps_the_defaults() {
         let tuning = format!("{HEAD}[copy]\nstream_copy_min = 65536\n").parse::<Tuning>().unwrap();
@@ -326,7 +326,8 @@ mod tests {
             let _ = format!("{HEAD}[copy]\nrep_movsb_min = {tail}").parse::<Tuning>();
         }
 
-        /// Every integer, however hostile, gives thresholds that another clamping does not change.
+        /// Any integer, even a hostile one, results in thresholds that a second clamping does not
+        /// change.
         #[test]
         fn every_size_is_clamped(sizes in proptest::collection::vec(0_i64.., Thresholds::NAMES.len())) {
             let mut text = format!("{HEAD}[copy]\n");

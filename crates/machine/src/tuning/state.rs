@@ -16,8 +16,8 @@ pub enum Force {
     NoFile,
     /// The defaults: `HAUL_TUNING` is empty or `off`.
     Off,
-    /// The defaults: the program runs with more rights than its caller has, so that it must not
-    /// trust the caller's environment and files.
+    /// The defaults: the program runs with more rights than its caller has, so it must not trust
+    /// the caller's environment and files.
     Privileged,
     /// The defaults: there is a file, but it is invalid or for another machine.
     Ignored {
@@ -38,7 +38,7 @@ pub enum Force {
 }
 
 impl Force {
-    /// The one line of warning for the user; `None` if nothing is wrong.
+    /// A warning of one line for the user; `None` if nothing is wrong.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let (path, error) = match self {
@@ -60,7 +60,7 @@ impl Force {
     }
 }
 
-/// The warning about the choices of a file that cannot be used.
+/// The warning about the choices in a file that cannot be used.
 fn passed_over(path: &Path, tuning: &Tuning) -> Option<String> {
     let unused = tuning.passed_over();
     let unused =
@@ -75,11 +75,12 @@ static FORCE: OnceLock<Force> = OnceLock::new();
 
 /// Puts the policy of copies from this machine's `haul.toml` into force, if there is one.
 ///
-/// Takes effect once per process, whatever the number of calls and threads; later calls return the
-/// result of the first. An invalid file, or one for another machine, leaves the defaults in force,
-/// with exactly one line on standard error. A file with a choice that this processor cannot run, or
-/// that this version does not know, is in force without that choice, also with one line. It never
-/// fails and never blocks on the file, and concurrent copies of other threads stay correct.
+/// Only the first call in a process has an effect, even with several threads. Later calls return
+/// its result. If the file is invalid or for another machine, the defaults stay in force, and the
+/// call writes exactly one line to standard error. If a choice in the file is unknown to this
+/// version, or this processor cannot run it, the other values of the file are in force, and the
+/// call also writes one line. The call never fails and never blocks on the file, and copies that
+/// other threads make meanwhile are correct.
 ///
 /// Costs a few system calls without a file, and some 60 more with one (to identify the machine).
 pub fn init() -> &'static Force {
@@ -89,11 +90,12 @@ pub fn init() -> &'static Force {
             tuning.policy().install();
             haul_channel::install(tuning.channel.clone());
         } else {
-            // Small copies use the policy that is set and do not choose one, so choose it here.
+            // Small copies use the policy that is set and choose none themselves, so this call
+            // chooses it.
             let _ = haul_copy::Policy::current();
         }
         if let Some(warning) = force.warning() {
-            // A closed or full standard error must not end the program.
+            // If standard error is closed or full, the program must continue.
             let _ = writeln!(io::stderr(), "{warning}");
         }
         force
@@ -170,7 +172,7 @@ mod tests {
         assert!(!warning.contains('\n'), "{warning}");
     }
 
-    /// The rest of the file is in force, and one line names the unused choices.
+    /// The other values of the file are in force, and one line names the unused choices.
     #[test]
     fn unused_choice_is_reported_in_one_line() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Reads and writes one value of `haul.toml`. Errors name the key, the value and what would be
-//! valid.
+//! Reads and writes one value of `haul.toml`. Errors name the key, the value and the valid
+//! values.
 
 use haul_model::Bytes;
 use toml::{Table, Value};
@@ -16,7 +16,7 @@ pub(super) fn threshold(key: &str, value: &Value) -> Result<usize, Error> {
         _ => None,
     };
     let bytes = bytes.ok_or_else(|| wrong(key, value, EXPECTED))?;
-    // A size beyond the address space counts as never, on every width.
+    // A size above the address space counts as `never`, on 32-bit and 64-bit machines.
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
@@ -54,7 +54,7 @@ pub(super) fn wrong(key: &str, value: &Value, expected: &'static str) -> Error {
     Error::Value { key: key.into(), value: shorten(&value.to_string()), expected }
 }
 
-/// Formats a size. One beyond TOML's integers is `never`, like `usize::MAX`.
+/// Formats a size. A value above TOML's integers is `never`, like `usize::MAX`.
 pub(super) fn shown(bytes: usize) -> String {
     match i64::try_from(bytes) {
         Ok(bytes) if usize::try_from(bytes) != Ok(usize::MAX) => bytes.to_string(),
@@ -66,7 +66,7 @@ pub(super) fn quoted(text: &str) -> String {
     Value::String(text.into()).to_string()
 }
 
-/// A printable and short form of untrusted text.
+/// A short, printable form of untrusted text.
 pub(super) fn shorten(text: &str) -> String {
     const SHOWN_CHARACTERS_MAX: usize = 60;
     let mut shown: String = text

@@ -1,4 +1,5 @@
-//! Formats [`Tuning`] as text, by hand so that the file explains itself to its reader.
+//! Formats a [`Tuning`] as text. The code is written by hand, so that the file contains
+//! explanations for its reader.
 
 use std::fmt;
 

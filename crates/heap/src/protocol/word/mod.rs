@@ -1,4 +1,4 @@
-//! The state words: every resource has one, which names its owner and is authoritative.
+//! The state words: every resource has one state word, which alone decides who owns the resource.
 //!
 //! | resource | word | states |
 //! |---|---|---|
@@ -9,34 +9,34 @@
 //! | process record | [`ProcessWord`], 64 bits | free, joining, active, reaping |
 //!
 //! The word 0 is always "free", so that fresh, zeroed memory is a valid empty heap. A word from
-//! shared memory can hold any value: decoding never fails, and every field is within its number of
-//! bits. Callers check a field before they use it as an index.
+//! shared memory can have any value. Decoding never fails, and the value of a field never exceeds
+//! its number of bits. Callers check a field before they use it as an index.
 
 mod record;
 
 pub(crate) use record::{Cache, CacheWord, Process, ProcessWord};
 
-/// The highest identity of a cache, the lowest being 1: 15 bits of a slot word.
+/// The highest cache number: 15 bits of a slot word. The lowest is 1.
 pub(crate) const CACHE_ID_MAX: u32 = 0x7FFF;
 
-/// The most caches that serve one thread each. The other identities are for the spare records of
+/// The most caches that serve one thread each. The other numbers are for the spare records:
 /// [`crate::layout::Geometry::spare_caches`].
 pub(crate) const CACHES_MAX: u32 = CACHE_ID_MAX - PROCESSES_MAX * 8;
 
 /// How many processes can share a heap: 7 bits of a slot word.
 pub(crate) const PROCESSES_MAX: u32 = 128;
 
-/// The most PID namespaces of the processes of a heap, plus one: 7 bits of a process record's word,
-/// of which 0 means unknown.
+/// The most PID namespaces in which processes of a heap can run, plus one: 7 bits of a process
+/// record's word. The value 0 means unknown.
 pub(crate) const NAMESPACES_MAX: usize = 128;
 
-/// How many tags there can be, the empty tag 0 included: 8 bits of a slot word.
+/// How many tags there can be, including the empty tag 0: 8 bits of a slot word.
 pub(crate) const TAGS_MAX: u32 = 256;
 
-/// The number of pieces of 4 KiB in which a slice's memory is counted.
+/// Pieces per slice. A piece is 4 KiB; a slice's memory is counted in pieces.
 pub(crate) const PIECES: u32 = 16;
 
-/// The identity of a cache: 1 to [`CACHE_ID_MAX`]. 0 means none.
+/// The number of a cache: 1 to [`CACHE_ID_MAX`]. 0 means none.
 pub(crate) type CacheId = u16;
 
 /// The state of a slot's word.
@@ -47,14 +47,15 @@ pub(crate) enum Slot {
     Live { process: u8, tag: u8 },
 }
 
-/// A slot's word: 0 free, `1..=0x7FFF` cached by that cache, `0x8000 | process << 8 | tag` live.
+/// A slot word: 0 is free, `1..=0x7FFF` is cached by the cache with this number, `0x8000 |
+/// process << 8 | tag` is live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct SlotWord(pub(crate) u16);
 
 impl SlotWord {
     pub(crate) const FREE: Self = Self(0);
-    /// Set in the word of a live slot, and only there.
+    /// The bit that is set only in the word of a live slot.
     pub(crate) const LIVE: u16 = 0x8000;
 
     pub(crate) const fn cached(cache: CacheId) -> Self {
@@ -81,35 +82,37 @@ impl SlotWord {
 /// The state of a slice's word. A length counts slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slice {
-    /// Free. Its slot words are zero in every array.
+    /// The slice is free. Its slot words are zero in every array.
     Free,
-    /// Held by a cache, and not yet or no longer part of a span or block.
+    /// A cache holds the slice. It is not yet or no longer part of a span or block.
     Claimed(CacheId),
-    /// This head and all slices of `[head, head + length)` belong to a cache that is building them
-    /// or taking them apart.
+    /// The first of `length` slices that belong to a cache, which is building a span or block
+    /// from them or is taking it apart.
     Run { cache: CacheId, class: u8, length: u32 },
-    /// Part of a span of slots; every slice of the span has the same word.
+    /// Part of a span of slots. All slices of the span have this state.
     Span { class: u8 },
     /// The head of a large block.
     Large { process: u8, tag: u8, length: u32 },
     /// A later slice of a large block.
     Tail,
-    /// Kept by the provider of external memory.
+    /// The provider of external memory keeps the slice.
     Outside,
     /// No valid state: the word is corrupt.
     Unknown,
 }
 
-/// A slice's word: class 6 bits, kind 3, generation 16, owner 15, length 24, from bit 5 up; the
-/// highest bits of the length wrap around to bits 0 to 4. So class and kind, masked, are the byte
-/// offset of an entry of 32 bytes in a table.
+/// A slice word. From bit 5 up, it contains the class (6 bits), the kind (3), the generation
+/// (16), the owner (15) and the length (24). The highest bits of the length wrap around to bits 0
+/// to 4. So the word, masked to class and kind, is the byte offset of an entry in a table with
+/// entries of 32 bytes.
 ///
-/// A free or claimed slice, or a later slice of a large block, has no length. In its word, the
-/// bits of the length hold how many of its [`PIECES`] can be resident, from the first piece on.
-/// In a new heap the number is 0, and all memory that a block may access counts as resident.
+/// The word of a free or claimed slice, or of a later slice of a large block, contains no length.
+/// Instead, the bits of the length contain how many of the slice's [`PIECES`], from the first on,
+/// can be resident. In a new heap this number is 0. All memory that the owner of a block may
+/// access counts as resident.
 ///
-/// The generation increases by one each time that the slice becomes free, so that a claim on a span
-/// that was taken apart and built again meanwhile is detected.
+/// The generation increases by one each time that the slice becomes free. So a cache that claims
+/// a slot detects that the span was taken apart and built again meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct SliceWord(pub(crate) u64);
@@ -130,23 +133,23 @@ const LENGTH_AT: u32 = 45;
 
 const GENERATION_MASK: u64 = 0xFFFF << GENERATION_AT;
 const LENGTH_MASK: u64 = 0xFF_FFFF_u64.rotate_left(LENGTH_AT);
-/// A whole slice is resident.
+/// The length bits of a slice that is entirely resident.
 const LENGTH_FULL: u64 = (PIECES as u64).rotate_left(LENGTH_AT);
 
 impl SliceWord {
-    /// The number of values of class and kind together.
+    /// The number of forms. A form is class and kind together.
     pub(crate) const FORMS: usize = 1 << (GENERATION_AT - CLASS_AT);
 
-    /// The distance from one form to the next, so that a form is the byte offset of an entry in a
-    /// table whose entries have this size.
+    /// The distance between consecutive forms. A form is the byte offset of an entry in a table
+    /// with entries of this size.
     pub(crate) const FORM_UNIT: usize = 1 << CLASS_AT;
 
-    /// The form of a span of a class.
+    /// The form of a slice word in a span of `class`.
     pub(crate) const fn form_of_span(class: usize) -> usize {
         class * Self::FORM_UNIT + ((KIND_SPAN as usize) << KIND_AT)
     }
 
-    /// The class of a form.
+    /// The class that a form contains.
     pub(crate) const fn class_of_form(form: usize) -> usize {
         (form / Self::FORM_UNIT) & 0x3F
     }
@@ -199,14 +202,14 @@ impl SliceWord {
         Self::new(KIND_OUTSIDE, 0, generation, 0, 0)
     }
 
-    /// The word of a slice that had the word `self` and is now claimed by a cache, with the same
-    /// generation and resident pieces.
+    /// The new word for a slice with the word `self` when `cache` claims it. Generation and
+    /// resident pieces stay the same.
     pub(crate) const fn to_claimed(self, cache: CacheId) -> Self {
         self.changed(KIND_CLAIMED, cache)
     }
 
-    /// The word of a slice that had the word `self` and is now free, with the same generation and
-    /// resident pieces.
+    /// The new word for a slice with the word `self` when it becomes free. Generation and
+    /// resident pieces stay the same.
     pub(crate) const fn to_free(self) -> Self {
         self.changed(KIND_FREE, 0)
     }
@@ -216,33 +219,35 @@ impl SliceWord {
         self.to_free().of_next_generation()
     }
 
-    /// The word of a free slice with the next generation. `self` may also be the word of a
+    /// The word for a free slice with the next generation. `self` is the word of a free or
     /// claimed slice.
     pub(crate) const fn of_next_generation(self) -> Self {
         let kept = GENERATION_MASK | LENGTH_MASK;
         Self(((self.0 & kept) + (1 << GENERATION_AT)) & kept)
     }
 
-    /// The word of a slice that had the word `self` and is now a later slice of a large block, with
-    /// the same generation and resident pieces.
+    /// The new word for a slice with the word `self` when it becomes a later slice of a large
+    /// block. Generation and resident pieces stay the same.
     pub(crate) const fn to_tail(self) -> Self {
         self.changed(KIND_TAIL, 0)
     }
 
-    /// Like [`SliceWord::to_claimed`], but only for the word of a free slice.
+    /// Like [`SliceWord::to_claimed`], but `self` must be the word of a free slice.
     pub(crate) const fn free_to_claimed(self, cache: CacheId) -> Self {
         let owner = (cache as u64 & 0x7FFF) << OWNER_AT;
         Self(self.0 & (GENERATION_MASK | LENGTH_MASK) | owner | KIND_CLAIMED << KIND_AT)
     }
 
-    /// This word with another kind, one whose words hold the number of resident pieces.
+    /// This word with another kind. The new kind must be one that contains the number of resident
+    /// pieces.
     const fn changed(self, kind: u64, owner: u16) -> Self {
         let resident = if self.counts_resident() { self.0 & LENGTH_MASK } else { LENGTH_FULL };
         let owner = (owner as u64 & 0x7FFF) << OWNER_AT;
         Self(self.0 & GENERATION_MASK | resident | owner | kind << KIND_AT)
     }
 
-    /// This word with `pieces` resident pieces, if it holds that number.
+    /// This word with `pieces` resident pieces; unchanged if its kind does not contain that
+    /// number.
     pub(crate) const fn with_resident(self, pieces: u32) -> Self {
         if !self.counts_resident() {
             return self;
@@ -250,21 +255,21 @@ impl SliceWord {
         Self(self.0 & !LENGTH_MASK | (pieces as u64).rotate_left(LENGTH_AT))
     }
 
-    /// How many pieces of the slice can be resident, from its first on: all, if the word holds no
-    /// number.
+    /// How many pieces of the slice, from the first on, can be resident. If the word does not
+    /// contain this number, all pieces can.
     pub(crate) const fn resident(self) -> u32 {
         let length = self.length();
         if self.counts_resident() && length < PIECES { length } else { PIECES }
     }
 
-    /// The length field of the word, which can have any value.
+    /// The word's length field, which can have any value.
     pub(crate) const fn length(self) -> u32 {
         self.0.rotate_right(LENGTH_AT) as u32 & 0xFF_FFFF
     }
 
     const fn counts_resident(self) -> bool {
-        // Has the result of a comparison with each kind, but halves the instructions for a block
-        // of 256 slices.
+        // The result is the same as with a comparison for each kind, but a block of 256 slices
+        // needs half the instructions.
         (1 << KIND_FREE | 1 << KIND_CLAIMED | 1 << KIND_TAIL) >> self.kind() & 1 == 1
     }
 
@@ -272,7 +277,7 @@ impl SliceWord {
         (self.0 >> GENERATION_AT) as u16
     }
 
-    /// The class field, whatever the kind: below 64.
+    /// The class field of a word of any kind: below 64.
     pub(crate) const fn class(self) -> u8 {
         (self.0 >> CLASS_AT & 0x3F) as u8
     }
@@ -285,7 +290,7 @@ impl SliceWord {
         self.kind() == KIND_FREE
     }
 
-    /// Whether it is claimed by `cache`: the result of decoding, with fewer instructions.
+    /// Whether the slice is claimed by `cache`. Same result as decoding, with fewer instructions.
     pub(crate) const fn is_claimed_by(self, cache: CacheId) -> bool {
         let wanted = KIND_CLAIMED << KIND_AT | (cache as u64 & 0x7FFF) << OWNER_AT;
         self.0 & (7 << KIND_AT | 0x7FFF << OWNER_AT) == wanted
@@ -311,18 +316,18 @@ impl SliceWord {
 /// The state of a page's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// It has no memory, or none that a block uses.
+    /// The page has no memory, or only memory that no block uses.
     Absent,
-    /// A cache is getting memory for it from the kernel.
+    /// A cache is getting memory for the page from the kernel.
     Mapping(CacheId),
-    /// It can be accessed.
+    /// The page can be accessed.
     Ready,
-    /// A cache, which has claimed all its slices, is giving its memory back.
+    /// A cache has claimed all slices of the page and is giving the page's memory back.
     Draining(CacheId),
 }
 
-/// A page's word: state 2 bits, cache 15, backing 3 (the number of a kind of memory, see
-/// [`crate::region::backing`]), from the lowest bit up.
+/// A page word. From the lowest bit up, it contains the state (2 bits), the cache (15) and the
+/// backing (3), which is a number for the kind of memory: see [`crate::region::backing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct PageWord(pub(crate) u64);
@@ -333,14 +338,14 @@ const PAGE_BACKING_AT: u32 = 17;
 impl PageWord {
     pub(crate) const ABSENT: Self = Self(0);
 
-    /// Absent too: external memory that was provided before and given back.
+    /// Absent too: the page's external memory was provided before and given back.
     pub(crate) const GIVEN_BACK: Self = Self(1 << PAGE_CACHE_AT);
 
     pub(crate) const fn mapping(cache: CacheId) -> Self {
         Self(1 | (cache as u64 & 0x7FFF) << PAGE_CACHE_AT)
     }
 
-    /// `backing` is a number below 8 that says which kind of memory the page got.
+    /// `backing` is the number for the kind of memory that the page got, below 8.
     pub(crate) const fn ready(backing: u8) -> Self {
         Self(2 | (backing as u64 & 7) << PAGE_BACKING_AT)
     }

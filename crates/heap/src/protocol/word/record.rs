@@ -1,15 +1,17 @@
-//! The words of the records of caches and processes.
+//! The state words of cache records and process records.
 
 /// The state of a cache record's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cache {
     Free,
-    /// Used by one thread of a process: `thread` is its index within the process.
+    /// One thread of a process uses the cache: `thread` is the thread's number within the
+    /// process.
     Active {
         process: u8,
         thread: u16,
     },
-    /// The process `by` gives back what the cache of the dead `process` held.
+    /// The process `by` is giving back the slots and slices that this cache of the dead `process`
+    /// held.
     Reaping {
         process: u8,
         thread: u16,
@@ -17,8 +19,8 @@ pub(crate) enum Cache {
     },
 }
 
-/// A cache record's word: state 2 bits, process 7, by 7, thread 16, epoch 32, from the lowest bit
-/// up. The epoch distinguishes two uses of one record.
+/// A cache record's word. From the lowest bit up, it contains the state (2 bits), `process` (7),
+/// `by` (7), `thread` (16) and the epoch (32). The epoch distinguishes two uses of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct CacheWord(pub(crate) u64);
@@ -29,7 +31,7 @@ const CACHE_THREAD_AT: u32 = 16;
 const CACHE_EPOCH_AT: u32 = 32;
 
 impl CacheWord {
-    /// The word of a record that no process ever had.
+    /// The word of a record that no process has used yet.
     pub(crate) const UNUSED: Self = Self::free(0);
 
     const fn new(state: u64, process: u8, by: u8, thread: u16, epoch: u32) -> Self {
@@ -74,7 +76,7 @@ impl CacheWord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Process {
     Free,
-    /// The process is writing the rest of its record.
+    /// The process is writing the other fields of its record.
     Joining {
         pid: u32,
         namespace: u8,
@@ -83,17 +85,18 @@ pub(crate) enum Process {
         pid: u32,
         namespace: u8,
     },
-    /// The process in slot `by` gives back what the dead `pid` held.
+    /// The process in slot `by` is giving back the resources of the dead `pid`.
     Reaping {
         pid: u32,
         by: u8,
     },
 }
 
-/// A process record's word: state 2 bits, by 7, process identity 23 (`PID_MAX_LIMIT` is 2^22),
-/// epoch 32, from the lowest bit up. The epoch distinguishes two uses of one record. If no process
-/// reaps it, `by` holds the index of its PID namespace in [`crate::tables::Tables::namespaces`], or
-/// 0 if that is not known. A PID is valid in its namespace only.
+/// A process record's word: from the lowest bit up, it contains the state (2 bits), `by` (7), the
+/// PID (23; `PID_MAX_LIMIT` is 2^22) and the epoch (32). The epoch distinguishes two uses of one
+/// record. If no process is reaping the record, `by` contains the index of the process's PID
+/// namespace in [`crate::tables::Tables::namespaces`], or 0 if the namespace is not known. A PID
+/// is valid in its namespace only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct ProcessWord(pub(crate) u64);
