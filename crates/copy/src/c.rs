@@ -95,7 +95,7 @@ pub unsafe extern "C" fn memmove_above_64(
     length: usize,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { dispatch::copy_above_64_branching(target.cast(), source.cast(), length).cast() }
+    unsafe { dispatch::copy_above_64_here(target.cast(), source.cast(), length).cast() }
 }
 
 /// The function that the inline code of `haul.h` calls above 64 bytes. Returns `target`.
@@ -110,5 +110,5 @@ pub unsafe extern "C" fn memset_above_64(
     length: usize,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { dispatch::fill_above_64_branching(target.cast(), byte, length).cast() }
+    unsafe { dispatch::fill_above_64_here(target.cast(), byte, length).cast() }
 }
