@@ -9,63 +9,77 @@
 use core::ffi::{c_int, c_void};
 
 use crate::dispatch;
+#[cfg(all(target_arch = "x86_64", any(windows, target_os = "uefi"), not(miri)))]
+use crate::dispatch::by_masks::{copy, fill};
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+use crate::dispatch::without_masks::{copy, fill};
 
-/// C's memcpy, with memmove's semantics. Returns `target`.
-///
-/// # Safety
-/// `source` must be readable and `target` writable for `length` bytes.
-#[inline(never)]
-#[unsafe(export_name = "haul_memcpy")]
-#[cfg_attr(
-    all(target_arch = "x86_64", target_os = "linux", not(miri)),
-    unsafe(link_section = ".text.haul_memcpy")
-)]
-pub unsafe extern "C" fn memcpy(
-    target: *mut c_void,
-    source: *const c_void,
-    length: usize,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { copy_here(target.cast(), source.cast(), length).cast() }
+/// Defines a function under its exported name. With the System V convention on x86-64, it is a naked
+/// function with the body `$naked`. With any other convention, Windows' among them, it has the body
+/// `$otherwise`.
+macro_rules! exported {
+    (
+        $(#[$doc:meta])*
+        $export:literal in $section:literal,
+        fn $name:ident($target:ident, $argument:ident: $type:ty, $length:ident),
+        naked: $naked:ident, otherwise: $otherwise:expr
+    ) => {
+        $(#[$doc])*
+        #[cfg(all(target_arch = "x86_64", not(any(miri, windows, target_os = "uefi"))))]
+        #[unsafe(naked)]
+        #[unsafe(export_name = $export)]
+        #[cfg_attr(target_os = "linux", unsafe(link_section = $section))]
+        pub unsafe extern "C" fn $name(
+            $target: *mut c_void,
+            $argument: $type,
+            $length: usize,
+        ) -> *mut c_void {
+            dispatch::by_masks::$naked!()
+        }
+
+        $(#[$doc])*
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, windows, target_os = "uefi")))))]
+        #[inline(never)]
+        #[unsafe(export_name = $export)]
+        pub unsafe extern "C" fn $name(
+            $target: *mut c_void,
+            $argument: $type,
+            $length: usize,
+        ) -> *mut c_void {
+            // SAFETY: the caller's promise.
+            unsafe { $otherwise }
+        }
+    };
 }
 
-/// C's memmove. Returns `target`.
-///
-/// # Safety
-/// The conditions of [`memcpy`] apply.
-#[inline(never)]
-#[unsafe(export_name = "haul_memmove")]
-#[cfg_attr(
-    all(target_arch = "x86_64", target_os = "linux", not(miri)),
-    unsafe(link_section = ".text.haul_memmove")
-)]
-pub unsafe extern "C" fn memmove(
-    target: *mut c_void,
-    source: *const c_void,
-    length: usize,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { copy_here(target.cast(), source.cast(), length).cast() }
+exported! {
+    /// C's memcpy, with memmove's semantics. Returns `target`.
+    ///
+    /// # Safety
+    /// `source` must be readable and `target` writable for `length` bytes.
+    "haul_memcpy" in ".text.haul_memcpy",
+    fn memcpy(target, source: *const c_void, length),
+    naked: copy_body, otherwise: copy(target.cast(), source.cast(), length).cast()
 }
 
-/// C's memset. Returns `target`.
-///
-/// # Safety
-/// `target` must be writable for `length` bytes.
-#[inline(never)]
-#[unsafe(export_name = "haul_memset")]
-#[cfg_attr(
-    all(target_arch = "x86_64", target_os = "linux", not(miri)),
-    unsafe(link_section = ".text.haul_memset")
-)]
-pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        return dispatch::by_masks::fill_by_policy(target.cast(), byte, length).cast();
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        dispatch::without_masks::fill(target.cast(), byte, length).cast()
-    }
+exported! {
+    /// C's memmove. Returns `target`.
+    ///
+    /// # Safety
+    /// The conditions of [`memcpy`] apply.
+    "haul_memmove" in ".text.haul_memmove",
+    fn memmove(target, source: *const c_void, length),
+    naked: copy_body, otherwise: copy(target.cast(), source.cast(), length).cast()
+}
+
+exported! {
+    /// C's memset. Returns `target`.
+    ///
+    /// # Safety
+    /// `target` must be writable for `length` bytes.
+    "haul_memset" in ".text.haul_memset",
+    fn memset(target, byte: c_int, length),
+    naked: fill_body, otherwise: fill(target.cast(), byte, length).cast()
 }
 
 /// The function that the inline code of `haul.h` calls above 64 bytes. Returns `target`.
@@ -81,7 +95,7 @@ pub unsafe extern "C" fn memmove_above_64(
     length: usize,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { dispatch::copy_above_64_branching(target.cast(), source.cast(), length).cast() }
+    unsafe { dispatch::copy_above_64_here(target.cast(), source.cast(), length).cast() }
 }
 
 /// The function that the inline code of `haul.h` calls above 64 bytes. Returns `target`.
@@ -96,21 +110,5 @@ pub unsafe extern "C" fn memset_above_64(
     length: usize,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { dispatch::fill_above_64_branching(target.cast(), byte, length).cast() }
-}
-
-/// The body of memcpy and of memmove. It is inlined into both functions, which saves a jump from
-/// one to the other.
-///
-/// # Safety
-/// The conditions of [`memcpy`] apply.
-#[inline(always)]
-unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        return dispatch::by_masks::copy_by_policy(target, source, length);
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        dispatch::without_masks::copy(target, source, length)
-    }
+    unsafe { dispatch::fill_above_64_here(target.cast(), byte, length).cast() }
 }

@@ -100,7 +100,7 @@ static COPIES: &[CopyKernel] = table! { CopyKernel:
     "avx2", Avx2, arch::x86_64::avx2::copy, "ymm registers, 32 bytes at a time";
     "avx512vl", Avx512vl, arch::x86_64::avx512vl::copy, "ymm16 to ymm31 up to 256 bytes, no vzeroupper";
     "avx512", Avx512, arch::x86_64::avx512::copy, "zmm registers, 64 bytes at a time";
-    "masks", Avx512vl, arch::x86_64::masked::copy, "a ymm load and store under a mask up to 32 bytes, four whole ones up to 127";
+    "masks", Avx512vl, arch::x86_64::masked::copy, "a mask up to 15 bytes, two whole registers up to 128, four up to 256";
     "rep_movsb", Sse2, arch::x86_64::string::copy, "the microcode's loop, target aligned first";
     "stream_sse2", Sse2, arch::x86_64::sse2::stream_copy, "non-temporal xmm stores, source prefetched";
     "paged_sse2", Sse2, arch::x86_64::sse2::paged_copy, "non-temporal xmm stores, four pages interleaved";
@@ -117,7 +117,7 @@ static FILLS: &[FillKernel] = table! { FillKernel:
     "avx2", Avx2, arch::x86_64::avx2::fill, "ymm registers, 32 bytes at a time";
     "avx512vl", Avx512vl, arch::x86_64::avx512vl::fill, "ymm registers of AVX-512VL";
     "avx512", Avx512, arch::x86_64::avx512::fill, "zmm registers, 64 bytes at a time";
-    "masks", Avx512vl, arch::x86_64::masked::fill, "two ymm stores under masks up to 64 bytes, four whole zmm stores up to 255";
+    "masks", Avx512vl, arch::x86_64::masked::fill, "two masks up to 63 bytes, two whole registers up to 128, four up to 256";
     "rep_stosb", Sse2, arch::x86_64::string::fill, "the microcode's loop, target aligned first";
     "stream_sse2", Sse2, arch::x86_64::sse2::stream_fill, "non-temporal xmm stores";
     "stream_avx2", Avx2, arch::x86_64::avx2::stream_fill, "non-temporal ymm stores";

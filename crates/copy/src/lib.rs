@@ -74,7 +74,7 @@ mod safe;
 pub use cpu::Isa;
 pub use policy::{Lacking, Policy, Small, Strings};
 pub use raw::{memcpy, memmove, memset};
-pub use safe::{Hint, copy, copy_within, fill};
+pub use safe::{Hint, copy, copy_array, copy_within, fill};
 pub use thresholds::{LOOKUP_MIN, NEVER, Thresholds};
 
 /// The example of the crate's README, which must stay true.

@@ -1,11 +1,10 @@
 //! memcpy, memmove and memset over pointers, in Rust's calling convention.
 //!
-//! A copy of up to 64 bytes is inlined into the caller; a longer copy is one direct call. If the
-//! policy uses masks for small copies, every size is one direct call after a check of the
-//! target's address.
+//! Up to 64 bytes, the copy is inlined into the caller; above, it is one direct call. If the policy
+//! uses masks for small copies, every size is one direct call.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use crate::arch::x86_64::masked::{self, Above};
+use crate::arch::x86_64::masked;
 use crate::{dispatch, small};
 
 /// Copies `length` bytes from `source` to `target`. The two may overlap, as in [`memmove`].
@@ -27,8 +26,8 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if let Some(above) = Above::by_policy_in_callers(target) {
-            dispatch::by_masks::copy(target, source, length, above);
+        if masked::is_in_force_for_callers() {
+            dispatch::by_masks::copy(target, source, length);
             return;
         }
         if length <= small::SMALL_MAX {
@@ -48,8 +47,8 @@ pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if let Some(above) = Above::by_policy_in_callers(target) {
-            dispatch::by_masks::copy(target, source, length, above);
+        if masked::is_in_force_for_callers() {
+            dispatch::by_masks::copy(target, source, length);
             return;
         }
         if length <= small::SMALL_MAX {
@@ -69,7 +68,7 @@ pub unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if masked::fills_by_policy_in_callers(target) {
+        if masked::is_in_force_for_callers() {
             dispatch::by_masks::call_fill(target, i32::from(byte), length);
             return;
         }

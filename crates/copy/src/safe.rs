@@ -110,6 +110,31 @@ pub fn copy(target: &mut [u8], source: &[u8]) {
     unsafe { raw::memcpy(target.as_mut_ptr(), source.as_ptr(), source.len()) }
 }
 
+/// Copies an array, whose size the compiler knows. Up to 128 bytes, this is plain loads and stores
+/// in the caller, under every policy; larger arrays are copied by [`copy`].
+///
+/// ```
+/// let header = [7_u8; 20];
+/// let mut target = [0_u8; 20];
+/// haul_copy::copy_array(&mut target, &header);
+/// assert_eq!(target, header);
+///
+/// // A part of a buffer becomes an array by `first_chunk_mut` and its relatives.
+/// let mut packet = [0_u8; 60];
+/// haul_copy::copy_array(packet.first_chunk_mut().unwrap(), &header);
+/// assert_eq!(packet[..20], header);
+/// ```
+#[inline(always)]
+pub fn copy_array<const N: usize>(target: &mut [u8; N], source: &[u8; N]) {
+    /// Above this size, the compiler would call the C library.
+    const PLAIN_MAX: usize = 128;
+    if N <= PLAIN_MAX {
+        *target = *source;
+    } else {
+        copy(target, source);
+    }
+}
+
 /// Copies the range `source` of `buffer` to the index `target` of `buffer`. The two ranges may
 /// overlap.
 ///

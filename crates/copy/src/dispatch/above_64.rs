@@ -11,7 +11,7 @@ use crate::thresholds::{
 /// A copy above 64 bytes through registers. For a size that may use another method, the function
 /// jumps to `$copy_long`.
 macro_rules! copy_above_64 {
-    ($(#[$features:meta])? $line:ty, $copy:ident: $block:ident, $copy_long:ident) => {
+    ($(#[$features:meta])? $line:ty, $copy:ident, $copy_long:ident) => {
         $(#[$features])?
         pub(in crate::dispatch) unsafe extern "C" fn $copy(
             target: *mut u8,
@@ -22,7 +22,7 @@ macro_rules! copy_above_64 {
             // length that its callee requires.
             unsafe {
                 if length <= BLOCK_MAX {
-                    generic::$block::<$line>(target, source, length);
+                    generic::copy_65_to_256::<$line>(target, source, length);
                 } else if copies_by_registers(length) {
                     generic::copy_above_256::<$line>(target, source, length);
                 } else {
@@ -36,7 +36,7 @@ macro_rules! copy_above_64 {
 
 /// A fill above 64 bytes, structured as `copy_above_64`.
 macro_rules! fill_above_64 {
-    ($(#[$features:meta])? $line:ty, $fill:ident: $block:ident, $fill_long:ident) => {
+    ($(#[$features:meta])? $line:ty, $fill:ident, $fill_long:ident) => {
         $(#[$features])?
         pub(in crate::dispatch) unsafe extern "C" fn $fill(
             target: *mut u8,
@@ -46,7 +46,7 @@ macro_rules! fill_above_64 {
             // SAFETY: as in the copy.
             unsafe {
                 if length <= BLOCK_MAX {
-                    generic::$block::<$line>(target, arch::low_byte(byte), length);
+                    generic::fill_65_to_256::<$line>(target, arch::low_byte(byte), length);
                 } else if fills_by_registers(length) {
                     generic::fill_above_256::<$line>(target, arch::low_byte(byte), length);
                 } else {
@@ -69,8 +69,8 @@ macro_rules! above_64 {
         copy: $copy:ident, $copy_long:ident, $string_copy:path, $stream_copy:path, $paged_copy:path;
         fill: $fill:ident, $fill_long:ident, $string_fill:path, $stream_fill:path;
     ) => {
-        copy_above_64!($(#[$features])? $line, $copy: copy_65_to_256, $copy_long);
-        fill_above_64!($(#[$features])? $line, $fill: fill_65_to_256, $fill_long);
+        copy_above_64!($(#[$features])? $line, $copy, $copy_long);
+        fill_above_64!($(#[$features])? $line, $fill, $fill_long);
 
         $(#[$features])?
         #[inline(never)]
@@ -110,18 +110,6 @@ macro_rules! above_64 {
     };
 }
 
-/// The copy and the fill above 64 bytes of one instruction set with a branch at 128.
-macro_rules! above_64_branching {
-    (
-        $(#[$features:meta])? $line:ty,
-        copy: $copy:ident, $copy_long:ident;
-        fill: $fill:ident, $fill_long:ident;
-    ) => {
-        copy_above_64!($(#[$features])? $line, $copy: copy_65_to_256_branching, $copy_long);
-        fill_above_64!($(#[$features])? $line, $fill: fill_65_to_256_branching, $fill_long);
-    };
-}
-
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) mod x86_64 {
     use super::{
@@ -141,20 +129,10 @@ pub(super) mod x86_64 {
         copy: copy_avx2, copy_long_avx2, string::copy, avx2::stream_copy, avx2::paged_copy;
         fill: fill_avx2, fill_long_avx2, string::fill, avx2::stream_fill;
     }
-    above_64_branching! {
-        #[target_feature(enable = "avx2")] avx2::Ymm,
-        copy: copy_branching_avx2, copy_long_avx2;
-        fill: fill_branching_avx2, fill_long_avx2;
-    }
     above_64! {
         #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")] avx512vl::YmmHigh,
         copy: copy_avx512vl, copy_long_avx512vl, string::copy, avx512vl::stream_copy, avx512vl::paged_copy;
         fill: fill_avx512vl, fill_long_avx512vl, string::fill, avx512vl::stream_fill;
-    }
-    above_64_branching! {
-        #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")] avx512vl::YmmHigh,
-        copy: copy_branching_avx512vl, copy_long_avx512vl;
-        fill: fill_branching_avx512vl, fill_long_avx512vl;
     }
     above_64! {
         #[target_feature(enable = "avx512f,avx512bw")] avx512::Zmm,
@@ -176,11 +154,6 @@ pub(super) mod aarch64 {
         #[target_feature(enable = "neon")] neon::Quads,
         copy: copy_neon, copy_long_neon, neon::copy, neon::stream_copy, neon::paged_copy;
         fill: fill_neon, fill_long_neon, neon::fill, neon::stream_fill;
-    }
-    above_64_branching! {
-        #[target_feature(enable = "neon")] neon::Quads,
-        copy: copy_branching_neon, copy_long_neon;
-        fill: fill_branching_neon, fill_long_neon;
     }
 }
 

@@ -1,52 +1,29 @@
-//! Copies and fills of any size if the policy uses masks for small copies and fills. A caller
-//! does not need to check the size.
+//! Copies and fills of any size if the policy uses masks for small ones. A caller makes one call
+//! and does not need to check the size.
 //!
-//! A caller tests the target's address, which determines whether masks may be used, and then
-//! makes one call. Copies of up to 127 bytes and fills of up to 255 bytes execute one branch on
-//! the size, in addition to the branches that are taken near the end of a page. If the policy has
-//! AVX-512, longer sizes are inlined here too, including the loop: a jump to them would have to
-//! wait for the mispredicted branch on the size.
+//! If the policy has AVX-512, sizes above 256 bytes are inlined here too, including the loop: a
+//! jump to them would have to wait for the mispredicted branch on the size.
 //!
 //! If data comes from beyond L2, the number of calls in flight limits the speed, and every
-//! instruction with a result occupies one of the processor's entries that limit that number: four
-//! `nop` cost nothing there, four instructions with a result cost 7%. The code therefore has as
-//! few results as possible: flags come from values that the code needs in any case, limits are
-//! constants (each load cost 3%), and the accesses use the tested addresses. The removal of three
-//! results reduced the time of a fleet's mixed copies from 0.99 to 0.93 of libc's, and from 1.16
-//! to 1.05 with the first bytes read next (Xeon of family 6, model 167).
+//! instruction with a result takes one of the entries that limit that number: four `nop` cost
+//! nothing there, four instructions with a result cost 7%. The code therefore has few results:
+//! limits are constants (each load cost 3%), and one test covers the policy and the page.
 
 use core::sync::atomic::Ordering;
 
 use super::above_64::x86_64;
 use super::without_masks;
-use crate::arch::generic::BLOCK_MAX;
-use crate::arch::x86_64::masked::Above;
-use crate::arch::x86_64::{masked, zmm_high};
 use crate::cpu::Isa;
 use crate::policy::{CHOSEN, MASKS};
-use crate::thresholds::{LOOKUP_MIN, copies_by_registers};
+use crate::thresholds::LOOKUP_MIN;
 
-/// The value of [`CHOSEN`] if small copies use masks and longer copies use AVX-512.
-const AVX512: u8 = MASKS | Isa::Avx512 as u8;
-/// The value of [`CHOSEN`] if small copies use masks and longer copies use AVX-512VL.
+/// The value of [`CHOSEN`] if small copies use masks and longer ones AVX-512.
+pub(crate) const AVX512: u8 = MASKS | Isa::Avx512 as u8;
+/// The value of [`CHOSEN`] if small copies use masks and longer ones AVX-512VL.
 const AVX512VL: u8 = MASKS | Isa::Avx512vl as u8;
 
-/// memmove of any length, for callers that have tested the target's address.
-///
-/// # Safety
-/// `source` must be readable and `target` writable for `length` bytes, and `above` must be made
-/// from `target`.
-#[inline(never)]
-#[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".text.haul_masked_copy"))]
-pub(crate) unsafe extern "C" fn copy(
-    target: *mut u8,
-    source: *const u8,
-    length: usize,
-    above: Above,
-) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    unsafe { copy_here(target, source, length, above) }
-}
+// The text of a fill contains this limit.
+const _: () = assert!(LOOKUP_MIN == 2048);
 
 /// Aligns functions that start with small copies and fills to a cache line. Each function is in a
 /// separate section.
@@ -73,15 +50,76 @@ begin_at_a_line! {
     ".text.haul_memset"
 }
 
-/// memset of any length, for callers that have tested the target's address.
+/// The body of a naked function that is memmove of any length under the policy in force. Each such
+/// function has the whole body, because a jump to it would cost a cycle or two. If another thread
+/// replaces the policy meanwhile, either policy is correct.
+macro_rules! copy_body {
+    () => {
+        core::arch::naked_asm!(
+            $crate::arch::x86_64::masked::copy_text!(
+                whole: "test byte ptr [rip + {chosen}], {masks}\njz 90f\n",
+                page: "test ecx, dword ptr [rip + {bits}]\njz 90f\n",
+                above: "cmp byte ptr [rip + {chosen}], {avx512}\njne 91f\n",
+                $crate::arch::x86_64::zmm_high::copy_above_256_text!(),
+                "91:\njmp {longer}\n",
+            ),
+            chosen = sym $crate::policy::CHOSEN,
+            masks = const $crate::policy::MASKS,
+            avx512 = const $crate::dispatch::by_masks::AVX512,
+            bits = sym $crate::arch::x86_64::masked::COPIES,
+            thresholds = sym $crate::thresholds::IN_FORCE,
+            lookup = const $crate::thresholds::InForce::COPY_LOOKUP_OFFSET,
+            otherwise = sym $crate::dispatch::by_masks::copy_without_masks,
+            longer = sym $crate::dispatch::by_masks::copy_longer,
+        )
+    };
+}
+pub(crate) use copy_body;
+
+/// The body of a naked function that is memset of any length, like [`copy_body`].
+macro_rules! fill_body {
+    () => {
+        core::arch::naked_asm!(
+            $crate::arch::x86_64::masked::fill_text!(
+                whole: "test byte ptr [rip + {chosen}], {masks}\njz 90f\n",
+                page: "test ecx, dword ptr [rip + {bits}]\njz 90f\n",
+                above: "cmp byte ptr [rip + {chosen}], {avx512}\njne 91f\n",
+                $crate::arch::x86_64::zmm_high::fill_above_256_text!(),
+                "91:\njmp {longer}\n",
+            ),
+            chosen = sym $crate::policy::CHOSEN,
+            masks = const $crate::policy::MASKS,
+            avx512 = const $crate::dispatch::by_masks::AVX512,
+            bits = sym $crate::arch::x86_64::masked::FILLS,
+            otherwise = sym $crate::dispatch::by_masks::fill_without_masks,
+            longer = sym $crate::dispatch::by_masks::fill_longer,
+        )
+    };
+}
+pub(crate) use fill_body;
+
+/// memmove of any length under the policy in force.
 ///
 /// # Safety
-/// `target` must be writable for `length` bytes, and fills at this address must use masks.
-#[inline(never)]
+/// `source` must be readable and `target` writable for `length` bytes.
+#[unsafe(naked)]
+#[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".text.haul_masked_copy"))]
+pub(crate) unsafe extern "sysv64" fn copy(
+    target: *mut u8,
+    source: *const u8,
+    length: usize,
+) -> *mut u8 {
+    copy_body!()
+}
+
+/// memset of any length under the policy in force.
+///
+/// # Safety
+/// `target` must be writable for `length` bytes.
+#[unsafe(naked)]
 #[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".text.haul_masked_fill"))]
-unsafe extern "sysv64" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    unsafe { fill_here(target, byte, length) }
+pub(crate) unsafe extern "sysv64" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+    fill_body!()
 }
 
 /// Calls [`fill`] directly from code that is inlined into other crates. The compiler would call
@@ -106,112 +144,42 @@ pub(crate) unsafe fn call_fill(target: *mut u8, byte: i32, length: usize) {
     }
 }
 
-/// memmove of any length under the policy in force, inlined into the caller. A jump to this
-/// function would cost the functions that `libhaul` exports a cycle or two.
-///
-/// # Safety
-/// `source` must be readable and `target` writable for `length` bytes.
-#[inline(always)]
-pub(crate) unsafe fn copy_by_policy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match Above::by_policy(target) {
-            Some(above) => copy_here(target, source, length, above),
-            None => without_masks::copy(target, source, length),
-        }
-    }
-}
-
-/// [`copy`], inlined into the caller.
-///
-/// The instructions are assembly, so the calling function needs no target feature.
+/// memmove if the policy uses no masks, or if a mask would be slow at an address.
 ///
 /// # Safety
 /// The conditions of [`copy`] apply.
-#[inline(always)]
-unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize, above: Above) -> *mut u8 {
-    // SAFETY: the caller's promise, and each branch has the length that its callee requires. An
-    // `Above` exists only if the policy uses masks, or used them a moment ago, so the processor has
-    // them.
-    unsafe {
-        if length <= masked::ONE_COPY_MAX {
-            if !masked::copy_to_32(above, source, length) {
-                return without_masks::copy(target, source, length);
-            }
-        } else if length <= masked::COPY_MAX {
-            masked::copy_33_to_127(target, source, length);
-        } else {
-            return copy_long(target, source, length);
-        }
-    }
-    crate::arch::same(target)
-}
-
-/// memset of any length under the policy in force, inlined into the caller.
-///
-/// # Safety
-/// `target` must be writable for `length` bytes.
-#[inline(always)]
-pub(crate) unsafe fn fill_by_policy(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+pub(crate) unsafe extern "sysv64" fn copy_without_masks(
+    target: *mut u8,
+    source: *const u8,
+    length: usize,
+) -> *mut u8 {
     // SAFETY: the caller's promise.
-    unsafe {
-        if masked::fills_by_policy(target) {
-            fill_here(target, byte, length)
-        } else {
-            without_masks::fill(target, byte, length)
-        }
-    }
+    unsafe { without_masks::copy(target, source, length) }
 }
 
-/// [`fill`], inlined into the caller.
+/// memset if the policy uses no masks, or if a mask would be slow at the address.
 ///
 /// # Safety
 /// The conditions of [`fill`] apply.
-#[inline(always)]
-unsafe fn fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: as in the copy.
-    unsafe {
-        if masked::fill_to_255(target, byte, length) {
-            crate::arch::same(target)
-        } else {
-            fill_long(target, byte, length)
-        }
-    }
+pub(crate) unsafe extern "sysv64" fn fill_without_masks(
+    target: *mut u8,
+    byte: i32,
+    length: usize,
+) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { without_masks::fill(target, byte, length) }
 }
 
-/// memmove of more than [`masked::COPY_MAX`] bytes. If another thread replaces the policy
-/// meanwhile, either policy is correct.
-#[inline(always)]
-unsafe fn copy_long(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    if CHOSEN.load(Ordering::Relaxed) != AVX512 {
-        // SAFETY: the caller's promise.
-        return unsafe { copy_longer(target, source, length) };
-    }
-    // One comparison for both "the target starts inside the source" and, by wrapping, "it does
-    // not": see `generic::copy_above_256`.
-    let distance = target.addr().wrapping_sub(source.addr());
-    // SAFETY: the caller's promise, each branch has the length that its callee requires, and the
-    // processor has the features of the chosen instruction set.
-    unsafe {
-        if length <= BLOCK_MAX {
-            zmm_high::copy_65_to_256(target, source, length);
-        } else if !copies_by_registers(length) {
-            return copy_longer(target, source, length);
-        } else if length <= zmm_high::BLOCK_MAX {
-            zmm_high::copy_257_to_512(target, source, length);
-        } else if distance >= length {
-            zmm_high::copy_forward(target, source, length);
-        } else {
-            return copy_longer(target, source, length);
-        }
-    }
-    crate::arch::same(target)
-}
-
-/// The cases that [`copy_long`] does not inline: other instruction sets, sizes that may use another
-/// method than registers, and overlap.
-#[inline(never)]
-unsafe extern "C" fn copy_longer(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
+/// memmove of more than 256 bytes with another instruction set than AVX-512, with another method
+/// than registers, or with a target that starts inside the source.
+///
+/// # Safety
+/// The conditions of [`copy`] apply.
+pub(crate) unsafe extern "sysv64" fn copy_longer(
+    target: *mut u8,
+    source: *const u8,
+    length: usize,
+) -> *mut u8 {
     // SAFETY: the caller's promise, and the chosen instruction set is available.
     unsafe {
         match CHOSEN.load(Ordering::Relaxed) {
@@ -222,29 +190,16 @@ unsafe extern "C" fn copy_longer(target: *mut u8, source: *const u8, length: usi
     }
 }
 
-/// memset of more than [`masked::FILL_MAX`] bytes, structured as [`copy_long`].
-#[inline(always)]
-unsafe fn fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise, each branch has the length that its callee requires, and the
-    // processor has the features of the chosen instruction set.
-    unsafe {
-        // From LOOKUP_MIN on, thresholds choose the method. At these sizes, filling both ends
-        // before the middle would also be slower than one line and a loop: 2 KiB in L1 takes 1.00
-        // of libc's time, against 0.87 (Xeon of family 6, model 167).
-        if length >= LOOKUP_MIN || CHOSEN.load(Ordering::Relaxed) != AVX512 {
-            return fill_longer(target, byte, length);
-        }
-        zmm_high::fill_ends(target, byte, length);
-        if length > zmm_high::BLOCK_MAX {
-            zmm_high::fill_between(target, byte, length);
-        }
-    }
-    crate::arch::same(target)
-}
-
-/// The cases that [`fill_long`] does not inline.
-#[inline(never)]
-unsafe extern "C" fn fill_longer(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+/// memset of more than 256 bytes with another instruction set than AVX-512, or of a size for which
+/// thresholds choose the method.
+///
+/// # Safety
+/// The conditions of [`fill`] apply.
+pub(crate) unsafe extern "sysv64" fn fill_longer(
+    target: *mut u8,
+    byte: i32,
+    length: usize,
+) -> *mut u8 {
     // SAFETY: the caller's promise, and the chosen instruction set is available.
     unsafe {
         match CHOSEN.load(Ordering::Relaxed) {

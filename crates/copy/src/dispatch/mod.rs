@@ -9,8 +9,7 @@
 //!
 //! ```text
 //! above 64:  which instruction set?          (jump)
-//!   <= 256:  four lines, no branch           generic::copy_65_to_256
-//!            or a branch at 128              generic::copy_65_to_256_branching
+//!   <= 256:  two or four lines               generic::copy_65_to_256
 //!   below the smallest threshold: loop       generic::copy_above_256
 //!   else:    by Thresholds: loop, string or stream
 //! ```
@@ -52,7 +51,7 @@ pub(crate) unsafe extern "C" fn copy_above_64(
     length: usize,
 ) -> *mut u8 {
     // SAFETY: the caller's promise.
-    unsafe { copy_above_64_branching(target, source, length) }
+    unsafe { copy_above_64_here(target, source, length) }
 }
 
 /// memset of more than 64 bytes, for callers in Rust that have inlined the smaller sizes.
@@ -66,76 +65,59 @@ pub(crate) unsafe extern "C" fn fill_above_64(
     length: usize,
 ) -> *mut u8 {
     // SAFETY: the caller's promise.
-    unsafe { fill_above_64_branching(target, byte, length) }
+    unsafe { fill_above_64_here(target, byte, length) }
 }
 
-/// The inlined jump to the code of the chosen instruction set, in two forms. For callers through
-/// C, the jump leads to code that has no branch on the size up to 256 bytes. For callers that
-/// have inlined up to 64 bytes, the jump leads to code that branches at 128. `small` gives the
-/// reason.
-macro_rules! jumps {
-    (
-        $copy_here:ident: $copy_avx2:ident, $copy_avx512vl:ident, $copy_neon:ident;
-        $fill_here:ident: $fill_avx2:ident, $fill_avx512vl:ident, $fill_neon:ident;
-    ) => {
-        /// # Safety
-        /// The conditions of [`copy_above_64`] apply.
-        #[inline(always)]
-        pub(crate) unsafe fn $copy_here(
-            target: *mut u8,
-            source: *const u8,
-            length: usize,
-        ) -> *mut u8 {
-            let chosen = CHOSEN.load(Ordering::Relaxed);
-            // SAFETY: the caller's promise, and the chosen instruction set is available.
-            unsafe {
-                #[cfg(all(target_arch = "x86_64", not(miri)))]
-                if chosen == Isa::Avx2 as u8 {
-                    return x86_64::$copy_avx2(target, source, length);
-                } else if chosen == Isa::Avx512vl as u8 {
-                    return x86_64::$copy_avx512vl(target, source, length);
-                }
-                #[cfg(all(target_arch = "aarch64", not(miri)))]
-                if chosen == Isa::Neon as u8 {
-                    return aarch64::$copy_neon(target, source, length);
-                }
-                let _ = chosen;
-                copy_otherwise(target, source, length)
-            }
+/// The inlined jump to the copy of the chosen instruction set.
+///
+/// # Safety
+/// The conditions of [`copy_above_64`] apply.
+#[inline(always)]
+pub(crate) unsafe fn copy_above_64_here(
+    target: *mut u8,
+    source: *const u8,
+    length: usize,
+) -> *mut u8 {
+    let chosen = CHOSEN.load(Ordering::Relaxed);
+    // SAFETY: the caller's promise, and the chosen instruction set is available.
+    unsafe {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if chosen == Isa::Avx2 as u8 {
+            return x86_64::copy_avx2(target, source, length);
+        } else if chosen == Isa::Avx512vl as u8 {
+            return x86_64::copy_avx512vl(target, source, length);
         }
-
-        /// # Safety
-        /// The conditions of [`fill_above_64`] apply.
-        #[inline(always)]
-        pub(crate) unsafe fn $fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-            let chosen = CHOSEN.load(Ordering::Relaxed);
-            // SAFETY: the caller's promise, and the chosen instruction set is available.
-            unsafe {
-                #[cfg(all(target_arch = "x86_64", not(miri)))]
-                if chosen == Isa::Avx2 as u8 {
-                    return x86_64::$fill_avx2(target, byte, length);
-                } else if chosen == Isa::Avx512vl as u8 {
-                    return x86_64::$fill_avx512vl(target, byte, length);
-                }
-                #[cfg(all(target_arch = "aarch64", not(miri)))]
-                if chosen == Isa::Neon as u8 {
-                    return aarch64::$fill_neon(target, byte, length);
-                }
-                let _ = chosen;
-                fill_otherwise(target, byte, length)
-            }
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        if chosen == Isa::Neon as u8 {
+            return aarch64::copy_neon(target, source, length);
         }
-    };
+        let _ = chosen;
+        copy_otherwise(target, source, length)
+    }
 }
 
-jumps! {
-    copy_above_64_here: copy_avx2, copy_avx512vl, copy_neon;
-    fill_above_64_here: fill_avx2, fill_avx512vl, fill_neon;
-}
-
-jumps! {
-    copy_above_64_branching: copy_branching_avx2, copy_branching_avx512vl, copy_branching_neon;
-    fill_above_64_branching: fill_branching_avx2, fill_branching_avx512vl, fill_branching_neon;
+/// The inlined jump to the fill of the chosen instruction set.
+///
+/// # Safety
+/// The conditions of [`fill_above_64`] apply.
+#[inline(always)]
+pub(crate) unsafe fn fill_above_64_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+    let chosen = CHOSEN.load(Ordering::Relaxed);
+    // SAFETY: the caller's promise, and the chosen instruction set is available.
+    unsafe {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if chosen == Isa::Avx2 as u8 {
+            return x86_64::fill_avx2(target, byte, length);
+        } else if chosen == Isa::Avx512vl as u8 {
+            return x86_64::fill_avx512vl(target, byte, length);
+        }
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        if chosen == Isa::Neon as u8 {
+            return aarch64::fill_neon(target, byte, length);
+        }
+        let _ = chosen;
+        fill_otherwise(target, byte, length)
+    }
 }
 
 /// Handles the first call and the instruction sets that few processors are limited to. It is a

@@ -12,11 +12,12 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use crate::cpu::{self, Facts, Isa};
 use crate::thresholds::{IN_FORCE, Thresholds};
 
-/// How copies of up to 127 bytes and fills of up to 255 bytes are done.
+/// How copies and fills of up to 256 bytes are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Small {
-    /// With masked loads and stores of AVX-512 and one branch on the size.
+    /// With masked loads and stores of AVX-512 for the smallest sizes, and two or four of its whole
+    /// registers for the others. Every copy is one call.
     Masks,
     /// With pieces of 1 to 16 bytes that overlap. Up to 64 bytes, they are inlined into the caller.
     Pieces,

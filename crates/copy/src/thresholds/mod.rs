@@ -81,6 +81,10 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
+    /// The offset of the limit below which copies use registers, for code in assembly.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    pub(crate) const COPY_LOOKUP_OFFSET: usize = core::mem::offset_of!(Self, copy_lookup);
+
     const fn new() -> Self {
         Self {
             rep_movsb_min: AtomicUsize::new(0),

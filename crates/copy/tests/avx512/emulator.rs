@@ -128,6 +128,7 @@ fn emulate(instruction: &Instruction, frame: &mut Frame) -> Result<(), String> {
             move_whole(instruction, frame, true)
         }
         M::Vmovntdq | M::Vmovntps | M::Vmovntpd => move_whole(instruction, frame, true),
+        M::Vmovq => store_low(instruction, frame),
         M::Vpbroadcastb => broadcast(instruction, frame, 1),
         M::Vpbroadcastw => broadcast(instruction, frame, 2),
         M::Vpbroadcastd => broadcast(instruction, frame, 4),
@@ -165,6 +166,18 @@ fn move_whole(instruction: &Instruction, frame: &mut Frame, aligned: bool) -> Re
             Ok(())
         }
     }
+}
+
+/// Stores the low 8 bytes of a register.
+fn store_low(instruction: &Instruction, frame: &Frame) -> Result<(), String> {
+    if instruction.op_kind(0) != OpKind::Memory || instruction.op_kind(1) != OpKind::Register {
+        return Err("only a store is emulated".into());
+    }
+    let value = read(frame, instruction.op_register(1))?;
+    let address = address(instruction, frame, 8, false)?;
+    // SAFETY: as in `move_whole`.
+    unsafe { core::ptr::copy_nonoverlapping(value.as_ptr(), address, 8) }
+    Ok(())
 }
 
 /// Loads a mask register from a general register.

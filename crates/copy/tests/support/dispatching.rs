@@ -23,11 +23,10 @@ const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
 /// and has no parts.
 const SMALL_BY_MASKS: [&str; 3] = ["haul_small_by_masks"; 3];
 /// The statics that other code reads, and their values if small copies and fills use masks.
-const PAGE_BITS: [([&str; 3], u32); 4] = [
-    (["9haul_copy", "6masked", "6COPIES"], 4096 - 32),
-    (["9haul_copy", "6masked", "14CALLERS_COPIES"], 4096 - 32),
+const PAGE_BITS: [([&str; 3], u32); 3] = [
+    (["9haul_copy", "6masked", "6COPIES"], 4096 - 16),
+    (["9haul_copy", "6masked", "7CALLERS"], 4096 - 16),
     (["9haul_copy", "6masked", "5FILLS"], 4096 - 64),
-    (["9haul_copy", "6masked", "13CALLERS_FILLS"], 4096 - 64),
 ];
 /// The bit that is added to the instruction set's number if small copies use masks.
 const MASKS: u8 = 0x80;

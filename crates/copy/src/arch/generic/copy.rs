@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! n <= 64:   small::copy
-//! n <= 256:  four lines at 0, k, n-64-k, n-64, k = 64 when n > 128, else 0: no branch on n
-//!            (a caller that inlined n <= 64 has two lines up to 128, and a branch there),
+//! n <= 128:  two lines, at 0 and n-64
+//! n <= 256:  four lines, at 0, 64, n-128 and n-64
 //!            all loads before all stores, so any overlap is fine
 //! n <= 512:  the first four and the last two or four lines likewise, where eight fit into the
 //!            registers
@@ -27,8 +27,7 @@
 //!
 //! # Known to be suboptimal
 //!
-//! If sizes are random, the branch that ends the loop is mispredicted about once a call. The blocks
-//! for smaller sizes therefore have no branch, and store up to half of the bytes twice. A block for
+//! If sizes are random, the branch that ends the loop is mispredicted about once a call. A block for
 //! up to 1024 bytes was 3% slower than the loop: its own branch on the size was mispredicted as
 //! often. The block of 257 to 512 bytes has a branch at 384, unless [`Line::EIGHT_LINES`] is set.
 //! The branch saves a quarter of the stores: copies from memory take 1.00 instead of 1.11 of libc's
@@ -58,42 +57,19 @@ pub(crate) unsafe fn copy<L: Line>(target: *mut u8, source: *const u8, length: u
     }
 }
 
-/// memmove of 65 to 256 bytes, without a branch.
+/// memmove of 65 to 256 bytes, with a branch at 128.
+///
+/// Four lines without a branch would cover all these sizes, and are faster if no predictor knows
+/// the size. But they take twice the C library's time if a predictor knows it: with 65 to 128 bytes
+/// they store every byte twice.
 ///
 /// # Safety
 /// The conditions of [`copy`] apply, and `length` must be in that range.
 #[inline(always)]
 pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8, length: usize) {
-    let inner = small::inner_offset::<128>(length);
     let end = length - LINE;
-    // SAFETY: 0 <= inner <= 64 and inner + 64 <= length, so the four lines lie inside `length`
-    // bytes; they cover all bytes for the reason that `copy_17_to_64` gives for a quarter of the
-    // size.
-    unsafe {
-        L::move_4(
-            [target, target.add(inner), target.add(end - inner), target.add(end)],
-            [source, source.add(inner), source.add(end - inner), source.add(end)],
-        );
-    }
-}
-
-/// memmove of 65 to 256 bytes with a branch at 128, which saves half of the loads and stores up
-/// to 128 bytes. Callers that have inlined the sizes up to 64 bytes use this function; `small`
-/// gives the reason.
-///
-/// # Safety
-/// The conditions of [`copy`] apply, and `length` must be in that range.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-#[inline(always)]
-pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
-    target: *mut u8,
-    source: *const u8,
-    length: usize,
-) {
-    let end = length - LINE;
-    // SAFETY: the two lines lie inside `length` bytes and cover them, because `length` is at most
-    // two lines; both loads precede both stores. Above 128 bytes, the length is in the range of
-    // `copy_65_to_256`.
+    // SAFETY: up to 128 bytes, the two lines lie inside `length` bytes and cover them; both loads
+    // precede both stores. Above, so do the four lines.
     unsafe {
         if length <= 2 * LINE {
             let first = L::load(source);
@@ -101,7 +77,10 @@ pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
             first.store(target);
             last.store(target.add(end));
         } else {
-            copy_65_to_256::<L>(target, source, length);
+            L::move_4(
+                [target, target.add(LINE), target.add(end - LINE), target.add(end)],
+                [source, source.add(LINE), source.add(end - LINE), source.add(end)],
+            );
         }
     }
 }

@@ -29,40 +29,22 @@ pub(crate) unsafe fn fill<L: Line>(target: *mut u8, byte: u8, length: usize) {
     }
 }
 
-/// memset of 65 to 256 bytes, without a branch.
+/// memset of 65 to 256 bytes, with a branch at 128 like `copy_65_to_256`.
 ///
 /// # Safety
 /// The conditions of [`fill`] apply, and `length` must be in that range.
 #[inline(always)]
 pub(crate) unsafe fn fill_65_to_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
-    let inner = small::inner_offset::<128>(length);
     let end = length - LINE;
     // SAFETY: as in `copy_65_to_256`.
     unsafe {
         let line = L::splat(byte);
         line.store(target);
-        line.store(target.add(inner));
-        line.store(target.add(end - inner));
-        line.store(target.add(end));
-    }
-}
-
-/// memset of 65 to 256 bytes with a branch at 128: see `copy_65_to_256_branching`.
-///
-/// # Safety
-/// The conditions of [`fill`] apply, and `length` must be in that range.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-#[inline(always)]
-pub(crate) unsafe fn fill_65_to_256_branching<L: Line>(target: *mut u8, byte: u8, length: usize) {
-    // SAFETY: as in `copy_65_to_256_branching`.
-    unsafe {
-        if length <= 2 * LINE {
-            let line = L::splat(byte);
-            line.store(target);
-            line.store(target.add(length - LINE));
-        } else {
-            fill_65_to_256::<L>(target, byte, length);
+        if length > 2 * LINE {
+            line.store(target.add(LINE));
+            line.store(target.add(end - LINE));
         }
+        line.store(target.add(end));
     }
 }
 

@@ -19,11 +19,7 @@ mod copy;
 mod fill;
 mod stream;
 
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-pub(crate) use copy::copy_65_to_256_branching;
 pub(crate) use copy::{copy, copy_65_to_256, copy_above_256};
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-pub(crate) use fill::fill_65_to_256_branching;
 pub(crate) use fill::{fill, fill_65_to_256, fill_above_256};
 pub(crate) use stream::{stream_copy, stream_fill};
 
