@@ -21,6 +21,8 @@ use crate::thresholds::LOOKUP_MIN;
 pub(crate) const AVX512: u8 = MASKS | Isa::Avx512 as u8;
 /// The value of [`CHOSEN`] if small copies use masks and longer ones AVX-512VL.
 const AVX512VL: u8 = MASKS | Isa::Avx512vl as u8;
+/// The value of [`CHOSEN`] if small copies use masks and longer ones AVX2.
+const AVX2: u8 = MASKS | Isa::Avx2 as u8;
 
 // The text of a fill contains this limit.
 const _: () = assert!(LOOKUP_MIN == 2048);
@@ -185,6 +187,7 @@ pub(crate) unsafe extern "sysv64" fn copy_longer(
         match CHOSEN.load(Ordering::Relaxed) {
             AVX512 => x86_64::copy_avx512(target, source, length),
             AVX512VL => x86_64::copy_avx512vl(target, source, length),
+            AVX2 => x86_64::copy_avx2(target, source, length),
             _ => without_masks::copy(target, source, length),
         }
     }
@@ -205,6 +208,7 @@ pub(crate) unsafe extern "sysv64" fn fill_longer(
         match CHOSEN.load(Ordering::Relaxed) {
             AVX512 => x86_64::fill_avx512(target, byte, length),
             AVX512VL => x86_64::fill_avx512vl(target, byte, length),
+            AVX2 => x86_64::fill_avx2(target, byte, length),
             _ => without_masks::fill(target, byte, length),
         }
     }
