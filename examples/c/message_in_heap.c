@@ -1,4 +1,4 @@
-/* Receives messages of any size into blocks of a heap. The sender builds them in blocks of its own. */
+/* Receives messages of any size into blocks of a heap. The sender has them in blocks of its own. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-//! Receives messages of any size into blocks of a heap. The sender builds them in blocks of its own.
+//! Receives messages of any size into blocks of a heap. The sender has them in blocks of its own.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
