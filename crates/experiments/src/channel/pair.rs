@@ -119,6 +119,7 @@ impl Pair {
         self.a.say(request)?;
         self.b.say(request)?;
         let is_a_first = self.a.conversation.answers_before(&self.b.conversation);
+        let is_a_first = is_a_first.map_err(|silence| silence.to_string())?;
         let (first, second) =
             if is_a_first { (&mut self.a, &mut self.b) } else { (&mut self.b, &mut self.a) };
         match first.hear() {

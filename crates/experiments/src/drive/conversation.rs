@@ -145,17 +145,22 @@ impl Conversation {
         self.hear()
     }
 
-    /// Waits until one of both sides answers or ends, and returns whether this one does. If neither
-    /// does, [`hear`](Self::hear) reports that of either.
-    pub(crate) fn answers_before(&self, other: &Self) -> bool {
-        if [self, other].iter().all(|one| one.reader.buffer().is_empty()) {
-            let limit = Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
-            let mut ready = [self, other].map(|one| PollFd::new(&one.writer, PollFlags::IN));
-            // A wait that fails is repeated by `hear`, which returns the reason.
-            let _ = retry_on_intr(|| poll(&mut ready, Some(&limit)));
-            return !ready[0].revents().is_empty() || ready[1].revents().is_empty();
+    /// Waits until the other side of this conversation or of `rival` answers or ends, and returns
+    /// whether that of this one did.
+    ///
+    /// # Errors
+    /// Neither does within the time of a task, or the wait fails.
+    pub(crate) fn answers_before(&self, rival: &Self) -> Result<bool, Silence> {
+        if [self, rival].iter().any(|one| !one.reader.buffer().is_empty()) {
+            return Ok(!self.reader.buffer().is_empty());
         }
-        !self.reader.buffer().is_empty()
+        let limit = Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
+        let mut ready = [self, rival].map(|one| PollFd::new(&one.writer, PollFlags::IN));
+        match retry_on_intr(|| poll(&mut ready, Some(&limit))) {
+            Ok(0) => Err(Silence::TooLong(TIMEOUT.as_secs())),
+            Ok(_) => Ok(!ready[0].revents().is_empty()),
+            Err(error) => Err(Silence::Failed(error.to_string())),
+        }
     }
 
     /// Closes the conversation. A driver ends when it notices that.
@@ -188,7 +193,8 @@ mod tests {
         let (quiet, _still_open) = UnixStream::pair().unwrap();
         let quiet = Conversation::with_driver(quiet).unwrap();
         driver.say("first").unwrap();
-        assert!(run.answers_before(&quiet) && !quiet.answers_before(&run));
+        assert_eq!(run.answers_before(&quiet), Ok(true));
+        assert_eq!(quiet.answers_before(&run), Ok(false));
         assert_eq!(run.hear(), Ok("first".into()));
         run.close();
         assert_eq!(driver.hear(), Err(Silence::Ended));
