@@ -26,7 +26,7 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if masked::is_in_force_for_callers() {
+        if masked::copies_for_callers() {
             dispatch::by_masks::copy(target, source, length);
             return;
         }
@@ -47,7 +47,7 @@ pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if masked::is_in_force_for_callers() {
+        if masked::copies_for_callers() {
             dispatch::by_masks::copy(target, source, length);
             return;
         }
@@ -68,7 +68,7 @@ pub unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if masked::is_in_force_for_callers() {
+        if masked::fills_for_callers() {
             dispatch::by_masks::call_fill(target, i32::from(byte), length);
             return;
         }

@@ -13,7 +13,11 @@ use support::dispatching::check_every_entry;
 #[test]
 fn every_entry_is_right_under_every_policy() {
     for &isa in Policy::values("isa").collect::<Vec<_>>().iter() {
-        for (small, strings) in [(Small::Masks, Strings::Any), (Small::Pieces, Strings::Alike)] {
+        for (small, strings) in [
+            (Small::Masks, Strings::Any),
+            (Small::MasksInCalls, Strings::Alike),
+            (Small::Pieces, Strings::Alike),
+        ] {
             let mut policy = Policy::for_this_processor();
             assert!(policy.choose("isa", isa));
             (policy.small, policy.strings) = (small, strings);

@@ -9,20 +9,8 @@
 //! nothing there, four instructions with a result cost 7%. The code therefore has few results:
 //! limits are constants (each load cost 3%), and one test covers the policy and the page.
 
-use core::sync::atomic::Ordering;
-
-use super::above_64::x86_64;
 use super::without_masks;
-use crate::cpu::Isa;
-use crate::policy::{CHOSEN, MASKS};
 use crate::thresholds::LOOKUP_MIN;
-
-/// The value of [`CHOSEN`] if small copies use masks and longer ones AVX-512.
-pub(crate) const AVX512: u8 = MASKS | Isa::Avx512 as u8;
-/// The value of [`CHOSEN`] if small copies use masks and longer ones AVX-512VL.
-const AVX512VL: u8 = MASKS | Isa::Avx512vl as u8;
-/// The value of [`CHOSEN`] if small copies use masks and longer ones AVX2.
-const AVX2: u8 = MASKS | Isa::Avx2 as u8;
 
 // The text of a fill contains this limit.
 const _: () = assert!(LOOKUP_MIN == 2048);
@@ -59,15 +47,14 @@ macro_rules! copy_body {
     () => {
         core::arch::naked_asm!(
             $crate::arch::x86_64::masked::copy_text!(
-                whole: "test byte ptr [rip + {chosen}], {masks}\njz 90f\n",
+                whole: "cmp dword ptr [rip + {bits}], 0\nje 90f\n",
                 page: "test ecx, dword ptr [rip + {bits}]\njz 90f\n",
                 above: "cmp byte ptr [rip + {chosen}], {avx512}\njne 91f\n",
                 $crate::arch::x86_64::zmm_high::copy_above_256_text!(),
                 "91:\njmp {longer}\n",
             ),
             chosen = sym $crate::policy::CHOSEN,
-            masks = const $crate::policy::MASKS,
-            avx512 = const $crate::dispatch::by_masks::AVX512,
+            avx512 = const $crate::cpu::Isa::Avx512 as u8,
             bits = sym $crate::arch::x86_64::masked::COPIES,
             thresholds = sym $crate::thresholds::IN_FORCE,
             lookup = const $crate::thresholds::InForce::COPY_LOOKUP_OFFSET,
@@ -83,15 +70,14 @@ macro_rules! fill_body {
     () => {
         core::arch::naked_asm!(
             $crate::arch::x86_64::masked::fill_text!(
-                whole: "test byte ptr [rip + {chosen}], {masks}\njz 90f\n",
+                whole: "cmp dword ptr [rip + {bits}], 0\nje 90f\n",
                 page: "test ecx, dword ptr [rip + {bits}]\njz 90f\n",
                 above: "cmp byte ptr [rip + {chosen}], {avx512}\njne 91f\n",
                 $crate::arch::x86_64::zmm_high::fill_above_256_text!(),
                 "91:\njmp {longer}\n",
             ),
             chosen = sym $crate::policy::CHOSEN,
-            masks = const $crate::policy::MASKS,
-            avx512 = const $crate::dispatch::by_masks::AVX512,
+            avx512 = const $crate::cpu::Isa::Avx512 as u8,
             bits = sym $crate::arch::x86_64::masked::FILLS,
             otherwise = sym $crate::dispatch::by_masks::fill_without_masks,
             longer = sym $crate::dispatch::by_masks::fill_longer,
@@ -182,15 +168,8 @@ pub(crate) unsafe extern "sysv64" fn copy_longer(
     source: *const u8,
     length: usize,
 ) -> *mut u8 {
-    // SAFETY: the caller's promise, and the chosen instruction set is available.
-    unsafe {
-        match CHOSEN.load(Ordering::Relaxed) {
-            AVX512 => x86_64::copy_avx512(target, source, length),
-            AVX512VL => x86_64::copy_avx512vl(target, source, length),
-            AVX2 => x86_64::copy_avx2(target, source, length),
-            _ => without_masks::copy(target, source, length),
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { super::copy_above_64_here(target, source, length) }
 }
 
 /// memset of more than 256 bytes with another instruction set than AVX-512, or of a size for which
@@ -203,13 +182,6 @@ pub(crate) unsafe extern "sysv64" fn fill_longer(
     byte: i32,
     length: usize,
 ) -> *mut u8 {
-    // SAFETY: the caller's promise, and the chosen instruction set is available.
-    unsafe {
-        match CHOSEN.load(Ordering::Relaxed) {
-            AVX512 => x86_64::fill_avx512(target, byte, length),
-            AVX512VL => x86_64::fill_avx512vl(target, byte, length),
-            AVX2 => x86_64::fill_avx2(target, byte, length),
-            _ => without_masks::fill(target, byte, length),
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { super::fill_above_64_here(target, byte, length) }
 }

@@ -29,7 +29,7 @@ use above_64::x86_64;
 use crate::arch;
 use crate::cpu::Isa;
 use crate::kernel::{CopyFn, FillFn};
-use crate::policy::{self, CHOSEN, MASKS};
+use crate::policy::{self, CHOSEN};
 
 mod above_64;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -132,8 +132,6 @@ unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: 
             policy::ensure();
             return copy_above_64(target, source, length);
         }
-        // The instruction set does not depend on whether small copies use masks.
-        let chosen = chosen & !MASKS;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if chosen == Isa::Avx512 as u8 {
             return x86_64::copy_avx512(target, source, length);
@@ -161,8 +159,6 @@ unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -
             policy::ensure();
             return fill_above_64(target, byte, length);
         }
-        // The instruction set does not depend on whether small copies use masks.
-        let chosen = chosen & !MASKS;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if chosen == Isa::Avx512 as u8 {
             return x86_64::fill_avx512(target, byte, length);

@@ -19,6 +19,10 @@ pub enum Small {
     /// With masked loads and stores of AVX-512 for the smallest sizes, and two or four of its whole
     /// registers for the others. Every copy is one call.
     Masks,
+    /// Like [`Masks`](Self::Masks) in functions that are called, which includes all fills from Rust
+    /// and all copies and fills through a pointer. Copies that are inlined into the caller use
+    /// [`Pieces`](Self::Pieces).
+    MasksInCalls,
     /// With pieces of 1 to 16 bytes that overlap. Up to 64 bytes, they are inlined into the caller.
     Pieces,
 }
@@ -76,17 +80,15 @@ impl Lacking {
     }
 }
 
-/// The number of the instruction set in force, plus [`MASKS`] if small copies use masks. 0 before
-/// the first copy above 64 bytes.
+/// The number of the instruction set in force. 0 before the first copy above 64 bytes.
 pub(crate) static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// The bit of [`CHOSEN`] that says that small copies use masks.
-pub(crate) const MASKS: u8 = 0x80;
+/// The number of the shape of small copies: its index in [`Small::ALL`] plus 1. 0 before the first
+/// copy above 64 bytes.
+static SMALL: AtomicU8 = AtomicU8::new(0);
 
-/// 1 if small copies use masks; 0 otherwise, and before the first copy above 64 bytes. The inline
-/// code of `haul.h` reads this static. This static is separate from [`CHOSEN`] because an
-/// exported static is read through the global offset table, which would slow down readers of
-/// [`CHOSEN`].
+/// 1 if small copies that are inlined into the caller are calls of code with masks; 0 otherwise, and
+/// before the first copy above 64 bytes. The inline code of `haul.h` reads it.
 #[unsafe(export_name = "haul_small_by_masks")]
 pub(crate) static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
 
@@ -133,13 +135,12 @@ impl Policy {
     #[must_use]
     pub fn current() -> Self {
         let thresholds = Thresholds::current();
-        if CHOSEN.load(Ordering::Relaxed) == 0 || STRINGS.load(Ordering::Relaxed) == 0 {
+        if [&CHOSEN, &SMALL, &STRINGS].iter().any(|one| one.load(Ordering::Relaxed) == 0) {
             Self::for_this_processor().install_choices_where_unset();
         }
-        let chosen = CHOSEN.load(Ordering::Relaxed);
         Self {
-            small: if chosen & MASKS == 0 { Small::Pieces } else { Small::Masks },
-            isa: Isa::from_number(chosen & !MASKS),
+            small: Small::from_number(SMALL.load(Ordering::Relaxed)),
+            isa: Isa::from_number(CHOSEN.load(Ordering::Relaxed)),
             strings: if allows_any_string() { Strings::Any } else { Strings::Alike },
             thresholds,
         }
@@ -156,7 +157,8 @@ impl Policy {
         // thresholds, the copy uses a slower method once.
         clamped.thresholds.install();
         STRINGS.store(clamped.strings_number(), Ordering::Relaxed);
-        CHOSEN.store(clamped.chosen_number(), Ordering::SeqCst);
+        SMALL.store(clamped.small.number(), Ordering::SeqCst);
+        CHOSEN.store(clamped.isa as u8, Ordering::SeqCst);
         publish_to_callers();
         self.lacking()
     }
@@ -164,7 +166,7 @@ impl Policy {
     /// The choices of this policy that this processor cannot run.
     #[must_use]
     pub fn lacking(&self) -> Lacking {
-        let lacks_masks = self.small == Small::Masks && !cpu::has_masks();
+        let lacks_masks = self.small != Small::Pieces && !cpu::has_masks();
         Lacking {
             small: lacks_masks.then_some(self.small),
             isa: (!self.isa.is_available()).then_some(self.isa),
@@ -228,18 +230,17 @@ impl Policy {
         Self::CHOICES.iter().position(|known| cpu::same(known, name))
     }
 
-    fn chosen_number(&self) -> u8 {
-        let masks = if self.small == Small::Masks { MASKS } else { 0 };
-        self.isa as u8 | masks
-    }
-
     fn strings_number(&self) -> u8 {
         if self.strings == Strings::Any { ANY } else { ALIKE }
     }
 
     fn install_choices_where_unset(self) {
-        for (atomic, number) in [(&STRINGS, self.strings_number()), (&CHOSEN, self.chosen_number())]
-        {
+        let choices = [
+            (&STRINGS, self.strings_number()),
+            (&SMALL, self.small.number()),
+            (&CHOSEN, self.isa as u8),
+        ];
+        for (atomic, number) in choices {
             // This keeps a choice that another thread has installed meanwhile.
             let _ = atomic.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
         }
@@ -247,18 +248,17 @@ impl Policy {
     }
 }
 
-/// Publishes whether small copies use masks to the code that is inlined into callers. Either value
-/// is correct at any time, because both copies are complete. A thread that finds that another
-/// thread has changed [`CHOSEN`] meanwhile publishes again, so that the last choice is the
-/// published one.
+/// Publishes the shape of small copies to the code that reads it in every call. Either value is
+/// correct at any time, because both copies are complete. A thread that finds that another thread
+/// has changed [`SMALL`] meanwhile publishes again, so that the last choice is the published one.
 fn publish_to_callers() {
     loop {
-        let chosen = CHOSEN.load(Ordering::SeqCst);
-        let by_masks = chosen & MASKS != 0;
-        SMALL_BY_MASKS.store(u8::from(by_masks), Ordering::SeqCst);
+        let number = SMALL.load(Ordering::SeqCst);
+        let small = Small::from_number(number);
+        SMALL_BY_MASKS.store(u8::from(small == Small::Masks), Ordering::SeqCst);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        crate::arch::x86_64::masked::set_in_force(by_masks);
-        if CHOSEN.load(Ordering::SeqCst) == chosen {
+        crate::arch::x86_64::masked::set_in_force(small != Small::Pieces, small == Small::Masks);
+        if SMALL.load(Ordering::SeqCst) == number {
             break;
         }
     }
@@ -273,13 +273,14 @@ impl Default for Policy {
 
 impl Small {
     /// All values.
-    pub const ALL: [Self; 2] = [Self::Masks, Self::Pieces];
+    pub const ALL: [Self; 3] = [Self::Masks, Self::MasksInCalls, Self::Pieces];
 
     /// The name in `haul.toml`, commands and records: `masks`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Masks => "masks",
+            Self::MasksInCalls => "masks-in-calls",
             Self::Pieces => "pieces",
         }
     }
@@ -288,6 +289,25 @@ impl Small {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|small| cpu::same(small.name(), name))
+    }
+
+    /// The index in [`ALL`](Self::ALL) plus 1.
+    fn number(self) -> u8 {
+        match self {
+            Self::Masks => 1,
+            Self::MasksInCalls => 2,
+            Self::Pieces => 3,
+        }
+    }
+
+    /// The value with this [number](Self::number); pieces, which every processor has, if there is
+    /// none.
+    fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::Masks,
+            2 => Self::MasksInCalls,
+            _ => Self::Pieces,
+        }
     }
 }
 
@@ -339,7 +359,7 @@ pub(crate) fn ensure() {
 /// The instruction set in force.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn isa() -> Isa {
-    match CHOSEN.load(Ordering::Relaxed) & !MASKS {
+    match CHOSEN.load(Ordering::Relaxed) {
         0 => Policy::current().isa,
         number => Isa::from_number(number),
     }

@@ -69,7 +69,7 @@ fn intel_string_thresholds_follow_announced_features() {
 fn zen_4_policy_follows_row_despite_announced_features() {
     let zen_4 = Facts { family: 25, model: 17, ..with_avx512(facts(Vendor::Amd, 32 << 20)) };
     let policy = Policy::for_processor(zen_4);
-    assert_eq!((policy.small, policy.isa), (Small::Pieces, Isa::Avx2));
+    assert_eq!((policy.small, policy.isa), (Small::MasksInCalls, Isa::Avx2));
     assert_eq!((policy.strings, policy.thresholds.rep_movsb_min), (Strings::Alike, NEVER));
     assert_eq!(policy.thresholds.rep_stosb_min, NEVER);
     assert!(Policy::row(zen_4).unwrap().1.starts_with("bench/record/"));

@@ -123,6 +123,22 @@ pub(super) unsafe fn copy_17_to_64(target: *mut u8, source: *const u8, length: u
     }
 }
 
+/// # Safety
+/// The conditions of [`fill`](super::fill) apply, and `17 <= length <= 64`.
+#[inline(always)]
+pub(super) unsafe fn fill_17_to_64(target: *mut u8, byte: u8, length: usize) {
+    let inner = inner_offset::<32>(length);
+    let end = length - 16;
+    let pattern = word::splat_16(byte);
+    // SAFETY: as in `copy_17_to_64`.
+    unsafe {
+        word::store_16(target, pattern);
+        word::store_16(target.add(inner), pattern);
+        word::store_16(target.add(end - inner), pattern);
+        word::store_16(target.add(end), pattern);
+    }
+}
+
 /// Copies the first and the last word of a buffer that is at least one word and at most two words
 /// long.
 macro_rules! two_words {

@@ -13,7 +13,11 @@ fn every_entry_is_right_with_avx512() {
         return;
     }
     let before = emulated();
-    for (isa, small) in [(Isa::Avx512vl, Small::Pieces), (Isa::Avx512, Small::Masks)] {
+    for (isa, small) in [
+        (Isa::Avx512vl, Small::Pieces),
+        (Isa::Avx512, Small::Masks),
+        (Isa::Avx2, Small::MasksInCalls),
+    ] {
         choose(isa, small);
         check_every_entry();
     }

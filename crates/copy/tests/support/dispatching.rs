@@ -17,19 +17,20 @@ use super::guarded::Guarded;
 use super::moving;
 use super::subjects::{dispatching_copiers, dispatching_fillers};
 
-/// The parts of the mangled name, which contains each part after its length.
+/// The parts of the mangled name, each after its length: the instruction set, and the shape of small
+/// copies.
 const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
-/// The byte that code inlined into callers reads. The exported name of this byte is not mangled
-/// and has no parts.
+const SMALL: [&str; 3] = ["9haul_copy", "6policy", "5SMALL17"];
+/// The byte that is read by code inlined into C. Its exported name has no parts.
 const SMALL_BY_MASKS: [&str; 3] = ["haul_small_by_masks"; 3];
-/// The statics that other code reads, and their values if small copies and fills use masks.
-const PAGE_BITS: [([&str; 3], u32); 3] = [
+/// The statics that the code reads in every call, and their values if small copies and fills use
+/// masks.
+const PAGE_BITS: [([&str; 3], u32); 2] = [
     (["9haul_copy", "6masked", "6COPIES"], 4096 - 16),
-    (["9haul_copy", "6masked", "7CALLERS"], 4096 - 16),
     (["9haul_copy", "6masked", "5FILLS"], 4096 - 64),
 ];
-/// The bit that is added to the instruction set's number if small copies use masks.
-const MASKS: u8 = 0x80;
+const CALLERS_COPIES: [&str; 3] = ["9haul_copy", "6masked", "14CALLERS_COPIES"];
+const CALLERS_FILLS: [&str; 3] = ["9haul_copy", "6masked", "13CALLERS_FILLS"];
 
 /// A static of this program that is private to the crate under test.
 ///
@@ -58,21 +59,32 @@ unsafe fn find_private<T>(parts: [&str; 3]) -> &'static T {
 /// Puts `isa` and `small` in force, even if the processor supports neither.
 pub(crate) fn choose(isa: Isa, small: Small) {
     haul_copy::fill(&mut [0; 300], 1);
-    // SAFETY: the statics are declared with these types.
-    let (chosen, by_masks): (&AtomicU8, &AtomicU8) =
-        unsafe { (find_private(CHOSEN), find_private(SMALL_BY_MASKS)) };
-    let number = |isa: Isa, small| isa as u8 | if small == Small::Masks { MASKS } else { 0 };
     let here = Policy::current();
-    let known = chosen.load(Ordering::Relaxed);
-    assert_eq!(known, number(here.isa, here.small), "not the byte it was taken for");
-    chosen.store(number(isa, small), Ordering::Relaxed);
-    let is_by_masks = small == Small::Masks;
-    by_masks.store(u8::from(is_by_masks), Ordering::Relaxed);
-    for (name, by_masks) in PAGE_BITS {
+    let number = |small| match small {
+        Small::Masks => 1,
+        Small::MasksInCalls => 2,
+        _ => 3,
+    };
+    let (by_masks, in_callers) = (small != Small::Pieces, small == Small::Masks);
+    let bytes = [
+        (CHOSEN, here.isa as u8, isa as u8),
+        (SMALL, number(here.small), number(small)),
+        (SMALL_BY_MASKS, u8::from(here.small == Small::Masks), u8::from(in_callers)),
+        (CALLERS_COPIES, u8::from(here.small == Small::Masks), u8::from(in_callers)),
+        (CALLERS_FILLS, u8::from(here.small != Small::Pieces), u8::from(by_masks)),
+    ];
+    for (name, before, after) in bytes {
+        // SAFETY: the static is one byte: an atomic of this type, or an atomic boolean, which
+        // becomes 0 or 1.
+        let byte: &AtomicU8 = unsafe { find_private(name) };
+        assert_eq!(byte.load(Ordering::Relaxed), before, "{name:?} is not the expected byte");
+        byte.store(after, Ordering::Relaxed);
+    }
+    for (name, with_masks) in PAGE_BITS {
         // SAFETY: the static is declared with this type.
         let bits: &AtomicU32 = unsafe { find_private(name) };
-        assert!([0, by_masks].contains(&bits.load(Ordering::Relaxed)), "{name:?}");
-        bits.store(if is_by_masks { by_masks } else { 0 }, Ordering::Relaxed);
+        assert!([0, with_masks].contains(&bits.load(Ordering::Relaxed)), "{name:?}");
+        bits.store(if by_masks { with_masks } else { 0 }, Ordering::Relaxed);
     }
     assert_eq!((Policy::current().isa, Policy::current().small), (isa, small));
 }

@@ -184,7 +184,7 @@ mod tests {
         let force = load_file(&path);
         assert!(matches!(force, Force::File { .. }), "{force:?}");
         let warning = force.warning().unwrap();
-        for part in ["haul.toml", "mosaic", "masks, pieces", "avx1024", "haul copy tune"] {
+        for part in ["haul.toml", "mosaic", "masks-in-calls, pieces", "avx1024", "haul copy tune"] {
             assert!(warning.contains(part), "{warning}");
         }
         assert!(!warning.contains('\n'), "{warning}");

@@ -51,7 +51,7 @@
 //! `bench/record/2026-11-25-zen5-2cpu-copy` and the records of Intel's processors have other
 //! shapes. The masks of these records reach to 32 bytes for copies.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::avx512;
 
@@ -78,24 +78,34 @@ pub(crate) static COPIES: AtomicU32 = AtomicU32::new(0);
 /// Like [`COPIES`], for fills.
 pub(crate) static FILLS: AtomicU32 = AtomicU32::new(0);
 
-/// Like [`COPIES`], for code that is inlined into other crates. Their code reads it through the
-/// global offset table, which costs a load; if there were one static, this crate's code would pay
-/// for that load too.
-static CALLERS: AtomicU32 = AtomicU32::new(0);
+/// Whether copies in code that is inlined into other crates are calls of code with masks. It is a
+/// separate static because that code reads it through the global offset table, which costs a load;
+/// if there were one static, this crate's code would pay for that load too.
+static CALLERS_COPIES: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether small copies and fills use masks.
-pub(crate) fn set_in_force(by_masks: bool) {
-    for (atomic, bits) in
-        [(&COPIES, COPY_PAGE_BITS), (&FILLS, FILL_PAGE_BITS), (&CALLERS, COPY_PAGE_BITS)]
-    {
+/// Like [`CALLERS_COPIES`], for fills.
+static CALLERS_FILLS: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether small copies and fills use masks, and whether copies do in code that is inlined into
+/// other crates.
+pub(crate) fn set_in_force(by_masks: bool, callers_copies: bool) {
+    for (atomic, bits) in [(&COPIES, COPY_PAGE_BITS), (&FILLS, FILL_PAGE_BITS)] {
         atomic.store(if by_masks { bits } else { 0 }, Ordering::SeqCst);
     }
+    CALLERS_COPIES.store(callers_copies, Ordering::SeqCst);
+    CALLERS_FILLS.store(by_masks, Ordering::SeqCst);
 }
 
-/// Whether small copies and fills use masks, for code that is inlined into other crates.
+/// Whether copies in code that is inlined into other crates are calls of code with masks.
 #[inline(always)]
-pub(crate) fn is_in_force_for_callers() -> bool {
-    CALLERS.load(Ordering::Relaxed) != 0
+pub(crate) fn copies_for_callers() -> bool {
+    CALLERS_COPIES.load(Ordering::Relaxed)
+}
+
+/// Like [`copies_for_callers`], for fills.
+#[inline(always)]
+pub(crate) fn fills_for_callers() -> bool {
+    CALLERS_FILLS.load(Ordering::Relaxed)
 }
 
 /// The text of a memmove: `rdi` is the target, `rsi` the source, `rdx` the length, `rax` the
