@@ -51,11 +51,13 @@
 //!
 //! - `call`: one call and its site;
 //! - `header`: the first line of a file;
-//! - `packed`: the calls as bytes.
+//! - `packed`: the calls as bytes;
+//! - [`recording`]: what recorded processes leave, and its conversion to streams.
 
 mod call;
 mod header;
 mod packed;
+pub mod recording;
 
 use self::header::FirstLine;
 
@@ -158,6 +160,12 @@ pub enum StreamError {
          record`"
     )]
     NoHeader,
+    /// A recording has another layout.
+    #[error(
+        "not a recording of this version of haul: its library and this program differ; install \
+         both from one build"
+    )]
+    NoRecording,
     /// The first line is not JSON, or lacks a field.
     #[error("not a haul stream: its first line: {0}; record one with `haul copy record`")]
     Json(#[from] serde_json::Error),
