@@ -1,25 +1,58 @@
 //! `prctl` and `syscall`, under libc's names. All calls reach the kernel unchanged. Before a filter
-//! of system calls begins, the recorder stops making any.
+//! of system calls begins, the recorder stops making any. The recording ends where a thread may no
+//! longer read the processor's counter: the strict mode of seccomp forbids that too.
 
 use core::ffi::{c_int, c_long, c_ulong};
 
+use crate::recording::Recording;
 use crate::{filter, sys};
 
+/// What a request changes for the recorder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Request {
+    /// Nothing.
+    None,
+    /// The thread may no longer make every system call.
+    Filter,
+    /// It may no longer read the processor's counter either.
+    NoCounter,
+}
+
 /// Makes the request, and resumes normal operation if the kernel refused it.
-fn filtering(ask: impl FnOnce() -> i64) -> i64 {
+fn ask_for(request: Request, ask: impl FnOnce() -> i64) -> c_long {
+    if request == Request::None {
+        return sys::with_errno(ask());
+    }
     filter::begin();
     let answer = ask();
     if answer < 0 {
         filter::refused();
+    } else if request == Request::NoCounter {
+        Recording::stop();
     }
-    answer
+    sys::with_errno(answer)
 }
 
-/// Whether a call requests a filter. A call without a filter program only tests whether filters are
+/// The request of a call of `prctl`. A call without a filter program only tests whether filters are
 /// supported.
-fn is_filter(mode: c_ulong, program: c_ulong) -> bool {
-    mode == c_ulong::from(libc::SECCOMP_MODE_STRICT)
-        || (mode == c_ulong::from(libc::SECCOMP_MODE_FILTER) && program != 0)
+fn of_prctl(option: c_ulong, a: c_ulong, b: c_ulong) -> Request {
+    match option as c_int {
+        libc::PR_SET_SECCOMP if a == c_ulong::from(libc::SECCOMP_MODE_STRICT) => Request::NoCounter,
+        libc::PR_SET_SECCOMP if a == c_ulong::from(libc::SECCOMP_MODE_FILTER) && b != 0 => {
+            Request::Filter
+        }
+        libc::PR_SET_TSC if a == libc::PR_TSC_SIGSEGV as c_ulong => Request::NoCounter,
+        _ => Request::None,
+    }
+}
+
+/// The request of a call of `seccomp`.
+fn of_seccomp(operation: c_ulong, program: c_ulong) -> Request {
+    if operation == c_ulong::from(libc::SECCOMP_SET_MODE_STRICT) {
+        return Request::NoCounter;
+    }
+    let is_set = operation == c_ulong::from(libc::SECCOMP_SET_MODE_FILTER) && program != 0;
+    if is_set { Request::Filter } else { Request::None }
 }
 
 /// # Safety
@@ -36,8 +69,7 @@ pub unsafe extern "C" fn prctl(
     let arguments = [i64::from(option) as u64, a, b, c, d, 0];
     // SAFETY: the caller's promise.
     let ask = || unsafe { sys::call(libc::SYS_prctl, arguments) };
-    let is_request = option == libc::PR_SET_SECCOMP && is_filter(a, b);
-    sys::with_errno(if is_request { filtering(ask) } else { ask() }) as c_int
+    ask_for(of_prctl(option as c_ulong, a, b), ask) as c_int
 }
 
 /// # Safety
@@ -54,13 +86,10 @@ pub unsafe extern "C" fn syscall(
 ) -> c_long {
     // SAFETY: the caller's promise.
     let ask = || unsafe { sys::call(number, [a, b, c, d, e, f]) };
-    let is_set = a == c_ulong::from(libc::SECCOMP_SET_MODE_STRICT)
-        || (a == c_ulong::from(libc::SECCOMP_SET_MODE_FILTER) && c != 0);
-    let by_prctl = a == libc::PR_SET_SECCOMP as c_ulong && is_filter(b, c);
-    let is_request = match number {
-        libc::SYS_seccomp => is_set,
-        libc::SYS_prctl => by_prctl,
-        _ => false,
+    let request = match number {
+        libc::SYS_seccomp => of_seccomp(a, c),
+        libc::SYS_prctl => of_prctl(a, b, c),
+        _ => Request::None,
     };
-    sys::with_errno(if is_request { filtering(ask) } else { ask() })
+    ask_for(request, ask)
 }

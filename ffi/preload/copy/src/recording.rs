@@ -30,6 +30,11 @@ impl Recording {
         NonNull::new(FILE.load(Ordering::Acquire)).map(Self)
     }
 
+    /// Ends the recording of this process and of those that it forks. What was recorded is kept.
+    pub(crate) fn stop() {
+        FILE.store(ptr::null_mut(), Ordering::Release);
+    }
+
     /// Maps the file with this name. `None` if it is not a recording. Only the constructor calls it.
     pub(crate) fn map(name: &CStr) -> Option<Self> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
