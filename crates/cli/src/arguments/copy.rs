@@ -10,6 +10,7 @@ use haul_experiments::copy::{Function, ThenRead};
 use haul_measure::Level;
 use haul_model::{SizeClass, Sizes};
 
+use super::copy_record::Record;
 use super::number::number;
 use super::time::budget;
 use crate::summary::Printing;
@@ -19,6 +20,7 @@ pub(crate) enum Copy {
     List(List),
     Bench(Box<Bench>),
     Tune(Tune),
+    Record(Record),
 }
 
 /// The kernels, which of them run here, and the thresholds in use.

@@ -7,6 +7,7 @@
 //! - `sizes`: how sizes and their ranges are written;
 //! - `users`: how users are named whose processes may connect;
 //! - `settings`: options that few runs need, as a file in TOML;
+//! - `copy_record`: the arguments of `haul copy record`;
 //! - `copy`: the arguments of `haul copy`;
 //! - `channel`: the arguments of `haul channel`;
 //! - `forward`: the arguments of `haul forward`;
@@ -20,6 +21,7 @@
 
 pub(crate) mod channel;
 pub(crate) mod copy;
+pub(crate) mod copy_record;
 #[cfg(test)]
 mod documents;
 pub(crate) mod forward;

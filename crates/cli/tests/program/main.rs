@@ -5,6 +5,7 @@ mod channel;
 mod channel_bench;
 mod channel_stream;
 mod compare;
+mod copy_record;
 mod definition;
 mod doctor;
 mod documents;
@@ -235,6 +236,7 @@ fn every_command_has_help() {
         &["channel", "send", "--help"],
         &["channel", "recv", "--help"],
         &["channel", "explain", "--help"],
+        &["copy", "record", "--help"],
         &["heap", "--help"],
         &["heap", "bench", "--help"],
         &["heap", "replay", "--help"],

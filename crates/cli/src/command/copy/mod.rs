@@ -4,10 +4,12 @@
 //!
 //! - `list`: `haul copy list`;
 //! - `bench`: `haul copy bench`;
-//! - `tune`: `haul copy tune`.
+//! - `tune`: `haul copy tune`;
+//! - `record`: `haul copy record`.
 
 mod bench;
 mod list;
+mod record;
 mod tune;
 
 pub(super) use tune::{policy, what_next};
@@ -24,6 +26,7 @@ pub(super) fn of(arguments: Copy) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Copy::List(arguments) => Box::new(list::List::new(arguments)),
         Copy::Tune(arguments) => Box::new(tune::Tune::check(arguments)?),
+        Copy::Record(arguments) => Box::new(record::Record::check(arguments)?),
         Copy::Bench(arguments) => Box::new(bench::Bench::check(*arguments)?),
     })
 }
