@@ -72,8 +72,9 @@ pub(crate) struct Bench {
     /// Threads at once, each pinned to its own processor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 65_535>)]
     pub(crate) threads: u16,
-    /// Whether branch predictors can learn the sizes: random (no sequence repeats within half a
-    /// million calls), or repeating (64 calls again and again); only for drawn sizes
+    /// Whether branch predictors can learn the calls: random (no sequence of sizes and alignments
+    /// repeats within half a million calls), or repeating (64 calls again and again). With --sizes,
+    /// all calls of a measurement have one size, and only the alignments are random or repeat
     #[arg(long, value_name = "HOW", default_value = "random", value_parser = branches)]
     pub(crate) branches: Branches,
     /// Bytes of each target that are read right after its call, within the measured time: nothing,

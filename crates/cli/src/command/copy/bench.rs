@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use haul_experiments::copy::drawn::Shape;
-use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, ThenRead, subjects};
 use haul_experiments::memory::Bandwidth;
 use haul_machine::sys::Sys;
@@ -90,6 +89,7 @@ impl Bench {
                         threads,
                         subjects: swept.clone(),
                         alignment,
+                        branches: arguments.branches,
                         then_read,
                         ..Sizes::new(function, vec![size])
                     }));
@@ -174,9 +174,6 @@ fn refuse_unused(arguments: &Arguments, is_drawn: bool) -> Result<(), Error> {
     if is_drawn && arguments.level.iter().any(|levels| levels.0.contains(&Level::Nearest)) {
         let belongs = ("one size after the other", "name l1, l2, llc, cold or mixed");
         return unused("--level nearest", belongs);
-    }
-    if !is_drawn && arguments.branches != Branches::Random {
-        return unused("--branches", DRAWN);
     }
     match arguments.overlap {
         Some(_) if !is_drawn => unused("--overlap", DRAWN),
