@@ -21,7 +21,9 @@
 //! - [`experiment`]: the names of experiments and of their parameters;
 //! - [`record`]: [`Record`] and [`Machine`], the lines of a JSON Lines file;
 //! - [`file`](mod@file): a whole record file as text;
+//! - `number`: whole numbers in as few bytes as possible;
 //! - [`trace`]: the file format of a recorded history of allocations;
+//! - [`stream`]: the file format of a recorded thread's calls of memcpy, memmove and memset;
 //! - [`picture`]: the content of a page of a heap, as text;
 //! - [`capture`]: the headers of a packet capture;
 //! - [`pcie`]: the PCIe traffic of a packet workload.
@@ -47,7 +49,13 @@ pub mod record;
 pub mod file;
 
 #[cfg(feature = "records")]
+mod number;
+
+#[cfg(feature = "records")]
 pub mod trace;
+
+#[cfg(feature = "records")]
+pub mod stream;
 
 #[cfg(feature = "records")]
 pub mod picture;

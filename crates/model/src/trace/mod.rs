@@ -5,7 +5,6 @@
 //! so that a recorder may use it inside `malloc`. Reading checks everything, so that any bytes
 //! give events or an error.
 //!
-//! - `number`: whole numbers in as few bytes as possible;
 //! - `header`: the headers of a file and of its blocks;
 //! - `event`: encodes and decodes one call;
 //! - `history`: converts calls with addresses to operations on numbered blocks, in one order.
@@ -13,7 +12,6 @@
 mod event;
 mod header;
 mod history;
-mod number;
 
 pub use event::{Call, Coder, EVENT_BYTES_MAX, Event, Events, NAME_BYTES_MAX, TAGS_MAX};
 pub use header::{

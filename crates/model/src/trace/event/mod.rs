@@ -26,7 +26,7 @@
 
 use super::TraceError;
 use super::header::{BlockHeader, printable};
-use super::number::{self, NUMBER_BYTES_MAX};
+use crate::number::{self, NUMBER_BYTES_MAX};
 
 /// The largest number of bytes of one event, including a change of thread before it: eight
 /// numbers, the first bytes of the event and of the change, and an alignment; or a name with its

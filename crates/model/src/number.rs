@@ -2,10 +2,10 @@
 //! bit set on all bytes but the last (LEB128, as in DWARF 5, section 7.6).
 
 /// The largest number of bytes that 64 bits need, at seven bits a byte.
-pub(super) const NUMBER_BYTES_MAX: usize = 10;
+pub(crate) const NUMBER_BYTES_MAX: usize = 10;
 
 /// Writes the number into `room` and returns its length in bytes; `None` if it does not fit.
-pub(super) fn put(mut value: u64, room: &mut [u8]) -> Option<usize> {
+pub(crate) fn put(mut value: u64, room: &mut [u8]) -> Option<usize> {
     let mut length = 0;
     loop {
         let low = (value & 0x7f) as u8;
@@ -20,7 +20,7 @@ pub(super) fn put(mut value: u64, room: &mut [u8]) -> Option<usize> {
 
 /// Reads a number from the start of `bytes` and returns it with its length in bytes. `None` if it
 /// does not end, or does not fit into 64 bits.
-pub(super) fn take(bytes: &[u8]) -> Option<(u64, usize)> {
+pub(crate) fn take(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;
     for (index, byte) in bytes.iter().take(NUMBER_BYTES_MAX).enumerate() {
         let bits = u64::from(byte & 0x7f);
@@ -38,12 +38,12 @@ pub(super) fn take(bytes: &[u8]) -> Option<(u64, usize)> {
 
 /// Encodes a difference of two addresses so that a small difference of either sign is a small
 /// number.
-pub(super) fn folded(difference: u64) -> u64 {
+pub(crate) fn folded(difference: u64) -> u64 {
     (difference << 1) ^ (((difference as i64) >> 63) as u64)
 }
 
 /// The inverse of [`folded`].
-pub(super) fn unfolded(value: u64) -> u64 {
+pub(crate) fn unfolded(value: u64) -> u64 {
     (value >> 1) ^ (value & 1).wrapping_neg()
 }
 
