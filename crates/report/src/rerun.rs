@@ -26,6 +26,8 @@ pub(crate) fn command(record: &Record) -> String {
             bench(record, &[(key::SIZE_CLASS, "--size-class"), (key::LEVEL, "--level")])
         }
         name::COPY_SIZE => bench(record, &[(key::SIZE_BYTES, "--sizes"), (key::LEVEL, "--level")]),
+        name::COPY_STREAM => "haul copy bench --stream STREAM".into(),
+        name::COPY_ADVISE => "haul copy advise".into(),
         name::COPY_TUNE => "haul copy tune".into(),
         name::CHANNEL_TRANSFER => channel_bench(record),
         name::FORWARD_BURST => "haul forward --port gen --port sink --for 5s".into(),

@@ -190,6 +190,19 @@ pub(crate) fn of_one_reader<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Re
     all.into_iter().filter(has_none).collect()
 }
 
+/// Records that one sentence may combine: if predictors could not learn the branches of some, only
+/// those.
+pub(crate) fn of_one_kind_of_branches<'a, T>(
+    all: Vec<T>,
+    record_of: impl Fn(&T) -> &'a Record,
+) -> Vec<T> {
+    let is_random = |each: &T| branches(record_of(each)) == "random";
+    if !all.iter().any(is_random) {
+        return all;
+    }
+    all.into_iter().filter(is_random).collect()
+}
+
 /// Parameters that are remarks on the figure, with columns of their own. Records made before
 /// 2026-11-25 also hold the memory limit, which the page computes.
 pub(crate) fn is_remark(parameter: &str) -> bool {

@@ -5,6 +5,8 @@ mod channel;
 mod channel_bench;
 mod channel_stream;
 mod compare;
+mod copy_advise;
+mod copy_stream;
 mod definition;
 mod doctor;
 mod documents;

@@ -4,8 +4,10 @@
 //!
 //! - `list`: `haul copy list`;
 //! - `bench`: `haul copy bench`;
+//! - `advise`: `haul copy advise`;
 //! - `tune`: `haul copy tune`.
 
+mod advise;
 mod bench;
 mod list;
 mod tune;
@@ -24,6 +26,7 @@ pub(super) fn of(arguments: Copy) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Copy::List(arguments) => Box::new(list::List::new(arguments)),
         Copy::Tune(arguments) => Box::new(tune::Tune::check(arguments)?),
+        Copy::Advise(arguments) => Box::new(advise::Advise::check(arguments)?),
         Copy::Bench(arguments) => Box::new(bench::Bench::check(*arguments)?),
     })
 }

@@ -13,8 +13,10 @@ use std::time::Duration;
 use haul_experiments::Experiment;
 use haul_experiments::channel::{self, Launch, Subject, Target};
 use haul_experiments::copy::drawn::Shape;
+use haul_experiments::copy::stream::Programs;
 use haul_experiments::copy::tune::Tune;
-use haul_experiments::copy::{Drawn, Function, Sizes};
+use haul_experiments::copy::workload::Branches;
+use haul_experiments::copy::{Drawn, Function, Sizes, ThenRead};
 use haul_experiments::drive::Program;
 use haul_experiments::experiment::Time;
 use haul_experiments::forward::{self, Flow, Forwarder, Layout, Source};
@@ -55,6 +57,8 @@ struct Extent {
     bandwidth: Walk,
     fault: Duration,
     class: Duration,
+    /// The calls of all recorded programs together.
+    programs: Duration,
     drawn: Duration,
     size: Duration,
     /// Powers of two between adjacent sizes.
@@ -77,10 +81,18 @@ struct Extent {
 /// The distribution that represents the copies of services.
 const SERVICE: &str = "service";
 
+/// The regimes of calls other than random sizes whose targets are not read.
+const REGIMES: [(Branches, ThenRead); 3] = [
+    (Branches::Repeating, ThenRead::Nothing),
+    (Branches::Random, ThenRead::First),
+    (Branches::Repeating, ThenRead::First),
+];
+
 const QUICK: Extent = Extent {
     bandwidth: Walk::QUICK,
     fault: Duration::from_millis(250),
     class: Duration::from_millis(200),
+    programs: Duration::from_millis(1500),
     drawn: Duration::from_millis(250),
     size: Duration::from_millis(250),
     octaves: 3,
@@ -98,6 +110,7 @@ const FULL: Extent = Extent {
     bandwidth: Walk::FULL,
     fault: Duration::from_millis(1000),
     class: Duration::from_millis(1100),
+    programs: Duration::from_millis(9000),
     drawn: Duration::from_millis(1150),
     size: Duration::from_millis(1150),
     octaves: 1,
@@ -215,6 +228,13 @@ pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -
         Drawn { budget: extent.drawn, ..drawn }
     };
     let mut steps: Steps = Vec::new();
+    if let Some(programs) = Programs::built_in(extent.programs) {
+        steps.push(Box::new(programs));
+    }
+    for (branches, then_read) in REGIMES {
+        let of_service = drawn(Function::Memcpy, SERVICE);
+        steps.push(Box::new(Drawn { branches, then_read, ..of_service }));
+    }
     for (function, levels) in [
         (Function::Memcpy, &Level::ALL[..]),
         (Function::Memmove, &[Level::L1]),
