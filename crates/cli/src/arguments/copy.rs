@@ -10,6 +10,7 @@ use haul_experiments::copy::{Function, ThenRead};
 use haul_measure::Level;
 use haul_model::{SizeClass, Sizes};
 
+use super::copy_record::Record;
 use super::number::number;
 use super::time::budget;
 use crate::summary::Printing;
@@ -20,6 +21,7 @@ pub(crate) enum Copy {
     Bench(Box<Bench>),
     Advise(Advise),
     Tune(Tune),
+    Record(Record),
 }
 
 /// The kernels, which of them run here, and the thresholds in use.

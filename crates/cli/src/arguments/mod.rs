@@ -6,6 +6,7 @@
 //! - `time`: how a time is written;
 //! - `sizes`: how sizes and their ranges are written;
 //! - `users`: how users are named whose processes may connect;
+//! - `copy_record`: the arguments of `haul copy record`;
 //! - `copy`: the arguments of `haul copy`;
 //! - `channel`: the arguments of `haul channel`;
 //! - `forward`: the arguments of `haul forward`;
@@ -19,6 +20,7 @@
 
 pub(crate) mod channel;
 pub(crate) mod copy;
+pub(crate) mod copy_record;
 #[cfg(test)]
 mod documents;
 pub(crate) mod forward;

@@ -3,6 +3,7 @@
 //! From the bottom up:
 //!
 //! - `steps`: measures a list of experiments one after the other;
+//! - `program`: a program that haul starts with a library preloaded;
 //! - `shell`: `haul completions` and `haul man`;
 //! - `doctor`: `haul doctor`;
 //! - `report`: `haul report`;
@@ -22,6 +23,7 @@ mod doctor;
 mod forward;
 mod heap;
 mod pcie;
+mod program;
 mod report;
 mod shell;
 mod sim;

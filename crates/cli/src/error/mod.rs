@@ -80,13 +80,50 @@ pub(crate) enum Error {
     Experiment(#[from] haul_experiments::Error),
     /// The library that records is missing.
     #[error(
-        "cannot record: libhaul_record.so is neither in {} nor in the lib beside it; build it with `cargo build \
-         --release -p haul-record`, or install haul with scripts/install",
+        "cannot record: {name} is neither in {} nor in the lib beside it; build it with `cargo build \
+         --release -p {package}`, or install haul with scripts/install",
         folder.display()
     )]
     NoRecorder {
         /// The folder of this program.
         folder: PathBuf,
+        /// The file name of the library.
+        name: &'static str,
+        /// The package that builds it.
+        package: &'static str,
+    },
+    /// No file for the recording of copies.
+    #[error(
+        "cannot make {room} of room for the recording in {}: {reason}; name another folder in \
+         TMPDIR, or ask for less with --room",
+        folder.display()
+    )]
+    RecordingRoom {
+        /// The room.
+        room: haul_model::Bytes,
+        /// The folder.
+        folder: PathBuf,
+        /// The system's error.
+        reason: io::Error,
+    },
+    /// A program that called no copy function, or could not be recorded.
+    #[error("recorded nothing of {}: {why}; see docs/stream.md", program.display())]
+    NoStream {
+        /// The program.
+        program: OsString,
+        /// The reason, as far as haul can see it.
+        why: &'static str,
+    },
+    /// A recording that is not a stream, or cannot be written as one.
+    #[error(transparent)]
+    Stream(#[from] haul_model::stream::StreamError),
+    /// A program whose copies were recorded and that failed.
+    #[error("{} ended with exit code {code}; its calls up to then were recorded", program.display())]
+    RecordedFailed {
+        /// The program.
+        program: OsString,
+        /// The program's exit code, as a shell reports it.
+        code: u8,
     },
     /// A file with the trace's name exists already.
     #[error("cannot record into {}: it exists; name another file with -o, or remove it", path.display())]
@@ -356,7 +393,9 @@ impl Error {
         use haul_measure::Error as Measure;
         match self {
             Self::ReaderGone => ExitCode::SUCCESS,
-            Self::ProgramFailed { code, .. } => ExitCode::from(*code),
+            Self::ProgramFailed { code, .. } | Self::RecordedFailed { code, .. } => {
+                ExitCode::from(*code)
+            }
             Self::Usage(_)
             | Self::Pcie(_)
             | Self::NoCapture { .. }

@@ -135,7 +135,7 @@ fn trace_name_may_place_the_process() {
 }
 
 /// Compiles a C program; `None` without a compiler.
-fn compiled(folder: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
+pub(crate) fn compiled(folder: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let (file, program) = (folder.join("p.c"), folder.join("p"));
     fs::write(&file, source).unwrap();
     let mut gcc = Command::new("gcc");

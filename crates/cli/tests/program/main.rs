@@ -6,6 +6,7 @@ mod channel_bench;
 mod channel_stream;
 mod compare;
 mod copy_advise;
+mod copy_record;
 mod copy_stream;
 mod definition;
 mod doctor;
@@ -237,6 +238,7 @@ fn every_command_has_help() {
         &["channel", "send", "--help"],
         &["channel", "recv", "--help"],
         &["channel", "explain", "--help"],
+        &["copy", "record", "--help"],
         &["heap", "--help"],
         &["heap", "bench", "--help"],
         &["heap", "replay", "--help"],

@@ -5,11 +5,13 @@
 //! - `list`: `haul copy list`;
 //! - `bench`: `haul copy bench`;
 //! - `advise`: `haul copy advise`;
-//! - `tune`: `haul copy tune`.
+//! - `tune`: `haul copy tune`;
+//! - `record`: `haul copy record`.
 
 mod advise;
 mod bench;
 mod list;
+mod record;
 mod tune;
 
 pub(super) use tune::{policy, what_next};
@@ -27,6 +29,7 @@ pub(super) fn of(arguments: Copy) -> Result<Box<dyn Command>, Error> {
         Copy::List(arguments) => Box::new(list::List::new(arguments)),
         Copy::Tune(arguments) => Box::new(tune::Tune::check(arguments)?),
         Copy::Advise(arguments) => Box::new(advise::Advise::check(arguments)?),
+        Copy::Record(arguments) => Box::new(record::Record::check(arguments)?),
         Copy::Bench(arguments) => Box::new(bench::Bench::check(*arguments)?),
     })
 }

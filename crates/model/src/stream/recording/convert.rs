@@ -100,7 +100,7 @@ impl Recording<'_> {
             about: printable(&about.about),
             time: about.time.clone(),
             machine: about.machine.clone(),
-            libc: printable(&process.libc),
+            libc: printable(&format!("glibc {}", process.libc)),
             thread: self.number(thread),
             process_calls: threads.map(|thread| thread.calls).sum(),
             thread_calls: of.calls,
