@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use haul_experiments::copy::drawn::Shape;
+use haul_experiments::copy::stream::subjects::EMPTY;
 use haul_experiments::copy::stream::{Replay, recorded};
 use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, ThenRead, subjects};
 use haul_experiments::memory::Bandwidth;
@@ -130,7 +131,7 @@ impl Command for Bench {
         let ratio = "\nratio: time over libc's, below 1 is faster; floor: how far libc differed from itself in \
              the same run.";
         let has_streams = journal.records().any(|it| it.experiment == name::COPY_STREAM);
-        let empty = "\nempty: the loop and the reads without a copy, which are in every time.";
+        let empty = "\nempty: calls of a function that does nothing, with the same loop and reads.";
         let empty = if has_streams { empty } else { "" };
         table.print(&self.printing, &(note + ratio + empty))
     }
@@ -166,7 +167,10 @@ fn functions(arguments: &Arguments) -> Vec<Function> {
 /// The replay of every stream.
 fn replays(arguments: &Arguments) -> Result<Steps, Error> {
     let mut replays: Steps = Vec::new();
-    for name in &arguments.stream {
+    for (at, name) in arguments.stream.iter().enumerate() {
+        if arguments.stream[..at].contains(name) {
+            continue;
+        }
         for stream in recorded::find(name)? {
             let subjects = match arguments.kernel.is_empty() {
                 true => Selection::Products,
@@ -322,7 +326,12 @@ fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
             comparison.verdict().name().to_owned(),
         ]);
         let cost = Some(comparison.ratio);
-        let measured = Measured { cost, comparison: Some(comparison), is_time: true };
+        let mut measured = Measured { cost, comparison: Some(comparison), is_time: true };
+        if record.subject == EMPTY {
+            // It copies nothing, so that it is neither faster nor slower.
+            (measured.comparison, measured.is_time) = (None, false);
+            row.pop();
+        }
         table.add(of, &record.subject, measured, row);
     }
     table
