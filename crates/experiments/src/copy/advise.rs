@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haul_measure::Caches;
 use haul_model::experiment::{key, name};
-use haul_model::{Bytes, Comparison, Record, Verdict};
+use haul_model::{Bytes, Comparison, Record, Settle, Verdict};
 
 use super::stream::Replay;
 use super::subjects::Selection;
@@ -206,8 +206,8 @@ pub fn sentence(record: &Record) -> String {
         }
         Verdict::NoDifference => format!("no difference: {call} takes {figures}"),
         Verdict::CannotTell => {
-            let settle = c.settle().map_or("", |settle| settle.text());
-            format!("cannot tell: {call} takes {figures}; {settle}")
+            let remedy = c.settle().map_or("", Settle::text);
+            format!("cannot tell: {call} takes {figures}; {remedy}")
         }
     };
     format!("{}: {answer}.", calls(record))
