@@ -39,7 +39,7 @@ const DOCUMENT_BYTES_MAX: u64 = 200_000;
 const PARTS: [&str; 5] = ["Quick start", "Guarantees", "Interface", "Figures", "Limits"];
 
 /// Pages of parts that programs use. They must have all of [`PARTS`].
-const COMPONENTS: [&str; 8] = [
+const COMPONENTS: [&str; 9] = [
     "docs/burst.md",
     "docs/channel.md",
     "docs/copy.md",
@@ -48,6 +48,7 @@ const COMPONENTS: [&str; 8] = [
     "docs/heap-trace.md",
     "docs/heap.md",
     "docs/rte-malloc.md",
+    "docs/stream.md",
 ];
 
 /// A link in a document.

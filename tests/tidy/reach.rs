@@ -48,6 +48,7 @@ fn is_root(tree: &Tree, path: &str) -> bool {
         [.., "src", "lib" | "main"]
             | [.., "src", "bin", _]
             | ["crates" | "ffi", _, "build"]
+            | ["ffi", _, _, "build"]
             | ["crates" | "ffi", _, "tests" | "benches" | "examples", _]
             | ["crates" | "ffi", _, "tests" | "benches" | "examples", _, "main"]
     );

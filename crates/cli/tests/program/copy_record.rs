@@ -230,7 +230,7 @@ fn breakpoints_show_targets_that_are_read() {
     run(&mut record(folder.path(), &["-o", "p.stream", "--sample", "20", "--", "./p"])).expect(0);
     let stream = stream(&folder.path().join("p.stream"));
     if stream.header.reads_by != ReadsBy::Breakpoint {
-        eprintln!("SKIPPED: reads of targets: the kernel gives no breakpoints (perf_event_open)");
+        eprintln!("SKIPPED: reads of targets: no breakpoints: sysctl kernel.perf_event_paranoid=2");
         return;
     }
     let share = |size: u32| {

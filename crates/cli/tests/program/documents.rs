@@ -66,6 +66,8 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("dpdk-testpmd", Elsewhere("the tests of haul-dpdk-burst")),
     ("HAUL_RECORD=", Elsewhere("the tests of haul-record")),
     ("haul channel explain", Elsewhere("channel_stream.rs, with a receiver")),
+    ("haul copy record", Elsewhere("copy_record.rs")),
+    ("head", Elsewhere("copy_record.rs: the first line of a stream")),
     ("haul heap record", Elsewhere("heap_record.rs")),
     ("seq", Elsewhere("heap_record.rs, with the next commands")),
     ("haul heap info", Elsewhere("heap_record.rs")),

@@ -108,6 +108,7 @@ fn installation_is_complete_and_stripped() {
     for file in [
         "bin/haul",
         "lib/libhaul_record.so",
+        "lib/libhaul_copy_record.so",
         "lib/libhaul_rte_malloc.so",
         "lib/libhaul.so",
         "include/haul.h",
@@ -167,6 +168,7 @@ fn debian_package_is_complete_and_runs() {
     run(unpack.arg("--extract").arg(package.path()).arg(&unpacked)).expect(0);
     for file in [
         "lib/haul/libhaul_record.so",
+        "lib/haul/libhaul_copy_record.so",
         "lib/haul/libhaul_rte_malloc.so",
         "lib/haul/libhaul_dpdk_burst.so",
         "lib/libhaul.so",

@@ -97,7 +97,7 @@ impl Recorder {
             unsafe { word.write(u64::from(process) << 32 | u64::from(reference)) };
         }
         (reference != NO_ROOM).then(|| {
-            let thread = recording.thread(reference);
+            let thread = Thread::of(recording, reference);
             Self { recording, state, thread, process, reference }
         })
     }
@@ -175,7 +175,7 @@ impl Recorder {
 #[cold]
 fn claim(recording: Recording, process: u32) -> u32 {
     let Some(reference) = recording.claim_thread() else { return NO_ROOM };
-    let thread = recording.thread(reference);
+    let thread = Thread::of(recording, reference);
     thread.random.store(sys::ticks() | 1, Ordering::Relaxed);
     let mean = recording.setting(head::SAMPLE);
     if mean > 0 {

@@ -11,7 +11,6 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::sys;
-use crate::thread::Thread;
 
 /// The mapped file; null if nothing is recorded. The mapping lasts as long as the process.
 static FILE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
@@ -35,7 +34,8 @@ impl Recording {
         FILE.store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// Maps the file with this name. `None` if it is not a recording. Only the constructor calls it.
+    /// Maps the file with this name. `None` if it is not a recording. Only the constructor calls
+    /// it.
     pub(crate) fn map(name: &CStr) -> Option<Self> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::openat(CWD, name, flags, Mode::empty()).ok()?;
@@ -145,16 +145,13 @@ impl Recording {
         self.long_at(at + ns).store(sys::clock_ns(), Ordering::Relaxed);
     }
 
-    /// The entry of a thread that [`claim_thread`](Self::claim_thread) returned.
+    /// The first byte of the entry of a claimed thread.
     #[inline(always)]
-    pub(crate) fn thread(self, reference: u32) -> &'static Thread {
+    pub(crate) fn thread(self, reference: u32) -> *const u8 {
         let tables = PROCESSES.load(Ordering::Relaxed) as usize * layout::PROCESS_BYTES;
         let at = layout::HEADER_BYTES + tables + (reference as usize - 1) * layout::THREAD_BYTES;
         // SAFETY: the entry lies in the mapping, because the reference was claimed.
-        let entry = unsafe { self.0.as_ptr().add(at) };
-        // SAFETY: an entry is aligned to its size, zeros are a valid thread, all its fields are
-        // atomic, and the mapping lasts as long as the process.
-        unsafe { &*entry.cast() }
+        unsafe { self.0.as_ptr().add(at) }
     }
 
     /// The first byte of a claimed block.
@@ -192,7 +189,8 @@ impl Recording {
     /// Writes text into claimed blocks, from the first byte of the first.
     pub(crate) fn put_text(self, reference: u32, text: &[u8]) {
         let target = self.block(reference);
-        // SAFETY: the caller claimed as many blocks as the text needs, and nothing else writes them.
+        // SAFETY: the caller claimed as many blocks as the text needs, and nothing else writes
+        // them.
         unsafe { crate::plain::copy(target, text.as_ptr(), text.len()) };
     }
 

@@ -19,8 +19,9 @@ use crate::{filter, sys};
 /// The samples of a process that may be armed at the same time.
 const ARMED_MAX: usize = 8;
 
-/// The ticks after which a target counts as not read: some 0.3 ms.
-const WINDOW_TICKS: u64 = 1 << 20;
+/// The ticks after which a target counts as not read: some 0.1 ms, which is far above the 1 us that
+/// replays ask about, and as long as the sample itself takes.
+const WINDOW_TICKS: u64 = 1 << 18;
 
 /// The ticks after which another thread may end the sample of a thread that makes no more calls:
 /// some 0.3 s.
@@ -190,7 +191,8 @@ fn read_ns(accesses: Ring, writes: Ring) -> Option<u64> {
 /// The bytes from the target on that one breakpoint watches: a power of two to which the target is
 /// aligned, at most 8.
 fn watched_bytes(target: *const u8, size: usize) -> u64 {
-    let bytes = [8, 4, 2].into_iter().find(|bytes| target.addr() % bytes == 0 && *bytes <= size);
+    let bytes =
+        [8, 4, 2].into_iter().find(|bytes| target.addr().is_multiple_of(*bytes) && *bytes <= size);
     bytes.unwrap_or(1) as u64
 }
 

@@ -50,6 +50,15 @@ const _: () = assert!(offset_of!(Thread, first_samples) == thread::FIRST_SAMPLES
 const _: () = assert!(offset_of!(Thread, busy) == thread::STATE);
 
 impl Thread {
+    /// The entry of a claimed thread.
+    #[inline(always)]
+    pub(crate) fn of(recording: Recording, reference: u32) -> &'static Self {
+        let entry = recording.thread(reference).cast::<Self>();
+        // SAFETY: the entry is mapped as long as the process, and aligned to its size; zeros are a
+        // valid thread, and all its fields are atomic.
+        unsafe { &*entry }
+    }
+
     /// Marks the thread as recording. Returns `false`, and counts the call, if it is marked
     /// already: the call comes from a signal handler, or from the recorder itself.
     #[inline(always)]

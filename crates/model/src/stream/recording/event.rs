@@ -126,7 +126,8 @@ pub struct Sample {
     pub call: u64,
     /// Its return address.
     pub site: u64,
-    /// The time until its target was read, in nanoseconds; `None` if it was overwritten or not read.
+    /// The time until its target was read, in nanoseconds; `None` if it was overwritten or not
+    /// read.
     pub read_ns: Option<u64>,
 }
 

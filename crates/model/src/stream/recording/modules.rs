@@ -54,6 +54,7 @@ impl Modules {
             if line.is_code && self.ranges.len() < RANGES_MAX {
                 let name = line.path.rsplit('/').next().unwrap_or_default();
                 let name: String = name.chars().filter(|c| !c.is_control()).take(200).collect();
+                let name = if name.is_empty() { "(no name)".into() } else { name };
                 self.ranges.retain(|end, range| *end <= line.start || range.start >= line.end);
                 self.ranges.insert(line.end, Range { start: line.start, base, name });
             }
