@@ -87,6 +87,27 @@ pub enum Error {
         /// The expected byte.
         expected: u8,
     },
+    /// A stream cannot be replayed.
+    #[error("cannot replay {name:?}: {reason}")]
+    Stream {
+        /// The file, the folder, or the name.
+        name: String,
+        /// The fault, with the remedy.
+        reason: String,
+    },
+    /// A subject did not leave the bytes that the calls of a stream ask for.
+    #[error(
+        "{subject:?} left a wrong byte at {offset} of the arena of the stream {stream:?}; its figures \
+         are withheld; please report it with the machine's description"
+    )]
+    WrongStream {
+        /// The subject.
+        subject: String,
+        /// The recorded program.
+        stream: String,
+        /// The byte's offset in the arena.
+        offset: usize,
+    },
     /// A program for the simulated server cannot be read.
     #[error("cannot run {}: {reason}", path.display())]
     Program {

@@ -135,12 +135,14 @@ fn sizes_are_measured_with_all_kernels() {
     assert!(found.iter().all(|record| record.parameters["then_read"] == "last"));
     let found = records(|context| config.measure(context));
     assert_eq!(subjects(&found), ["libc", "haul", "libc", "haul"]);
+    let random = Sizes { branches: Branches::Random, level: Level::Nearest, ..config.clone() };
+    let of_random = records(|context| random.measure(context));
+    assert_eq!(subjects(&of_random), ["libc", "haul", "libc", "haul"]);
+    assert!(of_random.iter().all(|record| record.parameters["branches"] == "random"));
     let note = |record: &Record| record.shown("note");
     for record in &found[..2] {
-        assert!(
-            !record.parameters.contains_key("then_read"),
-            "the usual value is recorded: {record:?}"
-        );
+        assert_eq!(record.parameters["then_read"], "nothing");
+        assert_eq!(record.parameters["branches"], "repeating");
         assert_eq!(record.parameters["level"], "cold");
         assert!(!note(record).unwrap_or_default().contains("was requested"), "{record:?}");
     }

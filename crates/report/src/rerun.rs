@@ -6,7 +6,7 @@ use haul_model::experiment::{key, name};
 use haul_model::shell::quoted;
 use haul_model::{Bytes, Record};
 
-use crate::select::{NO_READER, bytes, field, reader};
+use crate::select::{NO_READER, branches, bytes, field, reader};
 
 /// The record's own `rerun` parameter, or else the command that its experiment and parameters
 /// imply.
@@ -26,6 +26,8 @@ pub(crate) fn command(record: &Record) -> String {
             bench(record, &[(key::SIZE_CLASS, "--size-class"), (key::LEVEL, "--level")])
         }
         name::COPY_SIZE => bench(record, &[(key::SIZE_BYTES, "--sizes"), (key::LEVEL, "--level")]),
+        name::COPY_STREAM => "haul copy bench --stream STREAM".into(),
+        name::COPY_ADVISE => "haul copy advise".into(),
         name::COPY_TUNE => "haul copy tune".into(),
         name::CHANNEL_TRANSFER => channel_bench(record),
         name::FORWARD_BURST => "haul forward --port gen --port sink --for 5s".into(),
@@ -102,9 +104,11 @@ fn bench(record: &Record, own: &[(&str, &str)]) -> String {
     let common = [(key::FUNCTION, "--function"), (key::THREADS, "--threads")];
     options(&mut command, record, own);
     options(&mut command, record, &common);
-    // An absent parameter has its default.
-    if field(record, key::BRANCHES).is_some_and(|branches| branches != "random") {
-        options(&mut command, record, &[(key::BRANCHES, "--branches")]);
+    match branches(record).as_str() {
+        "random" => {}
+        branches => {
+            let _ = write!(command, " --branches {}", quoted(branches));
+        }
     }
     match reader(record).as_str() {
         NO_READER => {}

@@ -119,17 +119,20 @@ fn identity(record: &Record) -> String {
 pub(crate) fn identity_without(record: &Record, left_out: &[&str]) -> String {
     let mut key = [record.experiment.as_str(), &record.subject, &record.metric].join("\u{1f}");
     for (name, value) in &record.parameters {
-        let is_said_below = [key::CALL, key::THEN_READ, key::LEVEL].contains(&name.as_str());
+        let is_said_below =
+            [key::CALL, key::THEN_READ, key::BRANCHES, key::LEVEL].contains(&name.as_str());
         if is_condition(name) && !is_said_below && !left_out.contains(&name.as_str()) {
             key.push_str(&format!("\u{1f}{name}={value}"));
         }
     }
     key.push_str(&format!(
-        "\u{1f}{}={}\u{1f}{}={}\u{1f}{}={}",
+        "\u{1f}{}={}\u{1f}{}={}\u{1f}{}={}\u{1f}{}={}",
         key::CALL,
         call(record),
         key::THEN_READ,
         reader(record),
+        key::BRANCHES,
+        branches(record),
         key::LEVEL,
         field(record, key::LEVEL).unwrap_or_default()
     ));
@@ -156,6 +159,17 @@ pub(crate) fn reader(record: &Record) -> String {
     }
 }
 
+/// Whether predictors could learn the branches. Records of single sizes that were made before
+/// 2026-11-27 do not say it: at level `nearest`, which older ones call `mixed`, the calls repeated.
+pub(crate) fn branches(record: &Record) -> String {
+    let is_near = || {
+        record.experiment == experiment::COPY_SIZE
+            && field(record, key::LEVEL).is_some_and(|level| level == "nearest" || level == "mixed")
+    };
+    let unsaid = || if is_near() { "repeating" } else { "random" };
+    field(record, key::BRANCHES).unwrap_or_else(|| unsaid().into())
+}
+
 /// Records that one sentence may combine: if some are of inlined code and others of calls through
 /// C, only those of inlined code, because programs inline the code.
 pub(crate) fn of_one_call<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Record) -> Vec<T> {
@@ -174,6 +188,19 @@ pub(crate) fn of_one_reader<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Re
         return all;
     }
     all.into_iter().filter(has_none).collect()
+}
+
+/// Records that one sentence may combine: if predictors could not learn the branches of some, only
+/// those.
+pub(crate) fn of_one_kind_of_branches<'a, T>(
+    all: Vec<T>,
+    record_of: impl Fn(&T) -> &'a Record,
+) -> Vec<T> {
+    let is_random = |each: &T| branches(record_of(each)) == "random";
+    if !all.iter().any(is_random) {
+        return all;
+    }
+    all.into_iter().filter(is_random).collect()
 }
 
 /// Parameters that are remarks on the figure, with columns of their own. Records made before

@@ -19,6 +19,7 @@ use crate::summary::Printing;
 pub(crate) enum Copy {
     List(List),
     Bench(Box<Bench>),
+    Advise(Advise),
     Tune(Tune),
     Record(Record),
 }
@@ -40,22 +41,25 @@ pub(crate) struct List {
 /// Measures copies and fills side by side with the installed C library.
 ///
 /// Measures haul's copies and fills side by side with the installed C library's, interleaved in
-/// one run; the library is also measured against itself, as the noise floor. Without
-/// --distribution, --size-class or --sizes, the built-in distribution `service` is measured.
+/// one run, with the library against itself as the noise floor. Without --stream, --distribution,
+/// --size-class or --sizes, the built-in distribution `service` is measured.
 ///
-/// On distributions, `haul` is the code in programs that are compiled with haul, in Rust or with
-/// haul.h: up to 64 bytes are copied inline, larger sizes by one call. `haul-c` is called through C
+/// On streams and distributions, `haul` is the code in programs that are compiled with haul, in Rust
+/// or with haul.h: up to 64 bytes are copied inline, larger sizes by one call. `haul-c` is called
+/// through C
 /// at every size. On size classes and single sizes, where functions are compared, `haul` is called
 /// through C as libc is, and `haul-inline` is the inline code. The parameter `call` of each record
-/// of drawn sizes says which code was measured.
+/// of drawn sizes says which one it is. On streams, `empty` is the cost of the loop and the reads
+/// without a copy.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
     haul copy bench --distribution sizes.csv --level all --json > bench.jsonl\n  \
     haul copy bench --distribution service --then-read nothing,first\n  \
+    haul copy bench --stream bench/streams\n  \
     haul copy bench --sizes 2KiB..1GiB --kernel avx2 --kernel rep_movsb")]
 pub(crate) struct Bench {
-    /// memcpy, memmove or memset; several may be given
-    #[arg(long, value_name = "NAME", default_value = "memcpy", value_delimiter = ',')]
+    /// memcpy, memmove or memset; several may be given [default: memcpy]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) function: Vec<Function>,
     /// Sizes drawn from a file (one line of probabilities, index = size in bytes) or a built-in
     /// distribution; several may be given
@@ -64,7 +68,12 @@ pub(crate) struct Bench {
     /// Sizes drawn evenly from FIRST to LAST bytes, such as 17-64; several may be given
     #[arg(long, value_name = "FIRST-LAST", value_delimiter = ',')]
     pub(crate) size_class: Vec<SizeClass>,
-    /// Sizes to measure in sequence: a list such as 64,4KiB, or a range FIRST..LAST[:STEP]
+    /// Calls of a recorded program, in their order: a file of `haul copy record`, a folder for all
+    /// its *.stream, or a name that haul contains; several may be given. Sizes, alignments and
+    /// reads are those of the program, so that options for these do not apply
+    #[arg(long, value_name = "FILE|FOLDER|NAME")]
+    pub(crate) stream: Vec<OsString>,
+    /// Sizes to measure one after the other: a list such as 64,4KiB, or a range FIRST..LAST[:STEP]
     #[arg(long, value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     /// Location of the bytes: l1, l2, llc, cold, mixed or all; several may be given [default: l1,
@@ -74,13 +83,15 @@ pub(crate) struct Bench {
     /// Number of concurrent threads, each pinned to its own processor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 65_535>)]
     pub(crate) threads: u16,
-    /// Whether branch predictors can learn the sizes: random (no sequence repeats within half a
-    /// million calls), or repeating (64 calls again and again); only for drawn sizes
-    #[arg(long, value_name = "HOW", default_value = "random", value_parser = branches)]
-    pub(crate) branches: Branches,
+    /// Whether branch predictors can learn the calls: random (no sequence of sizes and alignments
+    /// repeats within half a million calls), or repeating (64 calls again and again). With --sizes,
+    /// all calls of a measurement have one size, and only the alignments are random or repeat
+    /// [default: random]
+    #[arg(long, value_name = "HOW", value_parser = branches)]
+    pub(crate) branches: Option<Branches>,
     /// Bytes of each target that are read right after its call, within the measured time: nothing,
-    /// the first or the last 8 bytes, or all; several may be given
-    #[arg(long, value_name = "WHAT", default_value = "nothing", value_delimiter = ',')]
+    /// the first or the last 8 bytes, or all; several may be given [default: nothing]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) then_read: Vec<ThenRead>,
     /// Share of addresses that are odd; the others are multiples of 8 [default: 0.27, as published]
     #[arg(long, value_name = "SHARE", value_parser = share)]
@@ -99,6 +110,45 @@ pub(crate) struct Bench {
     pub(crate) budget: Option<Duration>,
     #[command(flatten)]
     pub(crate) printing: Printing,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Answers which copy to use at a call site.
+///
+/// Measures haul inlined, haul called by a pointer, and libc on calls as your call site makes them,
+/// interleaved in one run, and names the best with its ratio and interval. The answer is libc
+/// if libc is faster, and "no difference" if there is none. For a stream, it is for all its calls
+/// together, and for each of its ten busiest call sites alone. Takes a few seconds.
+#[derive(Debug, Args)]
+#[command(
+    group(clap::ArgGroup::new("calls").required(true).args(["sizes", "stream"])),
+    after_help = "Example:\n  haul copy advise --sizes 200 --predictable --read\n  \
+    haul copy advise --stream bench/streams/git.stream"
+)]
+pub(crate) struct Advise {
+    /// Sizes of the calls, each with an answer of its own: a list such as 64,4KiB, or a range
+    /// FIRST..LAST[:STEP]
+    #[arg(long, value_name = "SIZES")]
+    pub(crate) sizes: Option<Sizes>,
+    /// Calls of a recorded program: a file of `haul copy record`, a folder for all its *.stream, or
+    /// a name that haul contains; several may be given
+    #[arg(long, value_name = "FILE|FOLDER|NAME")]
+    pub(crate) stream: Vec<OsString>,
+    /// The calls repeat, so that branch predictors know them; otherwise, their alignments never
+    /// repeat
+    #[arg(long, conflicts_with = "stream")]
+    pub(crate) predictable: bool,
+    /// The caller reads the first 8 bytes of the target right after the call
+    #[arg(long, conflicts_with = "stream")]
+    pub(crate) read: bool,
+    /// memcpy, memmove or memset [default: memcpy]
+    #[arg(long, value_name = "NAME", conflicts_with = "stream")]
+    pub(crate) function: Option<Function>,
+    /// Total measuring time [default: 2s for each size or stream, and 500ms for each call site]
+    #[arg(long, value_name = "TIME", value_parser = budget)]
+    pub(crate) budget: Option<Duration>,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -131,7 +131,32 @@ fn bench_measures_branches_alignment_overlap_and_reading() {
     }
 }
 
-/// Each named reader gives one comparison, both for drawn sizes and for single sizes. The table
+/// A single size takes branches and readers as drawn sizes do, at every level. The records name
+/// both, and the page's command repeats them.
+#[test]
+fn bench_of_one_size_takes_branches_and_readers() {
+    for level in ["nearest", "l1", "cold"] {
+        for branches in ["random", "repeating"] {
+            let own = ["--sizes", "8,128", "--then-read", "nothing,first", "--kernel", "haul"];
+            let how = ["--branches", branches, "--level", level];
+            let ran = bench(&[&own[..], &how].concat()).expect(0);
+            let records = ran.records();
+            let sizes: Vec<&Record> =
+                records.iter().filter(|r| r.experiment == "copy.size").collect();
+            assert_eq!(sizes.len(), 8, "two sizes, readers and subjects: {records:#?}");
+            for record in &sizes {
+                assert_eq!(record.parameters["branches"], branches);
+                assert_eq!(record.parameters["level"], level);
+            }
+            let page = run_with_input(&mut haul(&["report", "-"]), ran.out.as_bytes()).expect(0);
+            let is_repeated = page.out.contains("--branches repeating --then-read first");
+            assert_eq!(is_repeated, branches == "repeating", "{level}");
+        }
+    }
+    bench(&["--sizes", "64", "--branches", "none"]).expect(2).says(&["random or repeating"]);
+}
+
+/// Each named reader gives one comparison, both for drawn sizes and for single ones. The table
 /// names the reader.
 #[test]
 fn bench_compares_several_readers() {
@@ -142,9 +167,8 @@ fn bench_compares_several_readers() {
         let of_scalar =
             records.filter(|r| r.subject == "scalar" && r.experiment != "memory.bandwidth");
         let found: Vec<String> =
-            of_scalar.map(|r| r.shown("then_read").unwrap_or_else(|| "none".into())).collect();
-        let nothing = if sizes[0] == "--sizes" { "none" } else { "nothing" };
-        assert_eq!(found, [nothing, "first", "last", "all"]);
+            of_scalar.map(|r| r.shown("then_read").unwrap_or_default()).collect();
+        assert_eq!(found, ["nothing", "first", "last", "all"]);
     }
     let arguments = ["copy", "bench", "--budget", "0.1", "--then-read", "last"];
     let table = run(&mut haul(&arguments)).expect(0).out;
@@ -235,8 +259,10 @@ fn bench_refuses_size_beyond_memory() {
 #[test]
 fn bench_refuses_options_without_effect() {
     for (arguments, parts) in [
-        (&["--sizes", "64", "--branches", "repeating"][..], ["--branches", "drawn sizes"]),
-        (&["--sizes", "64", "--function", "memmove", "--overlap", "0.5"], ["--overlap", "drawn"]),
+        (
+            &["--sizes", "64", "--function", "memmove", "--overlap", "0.5"][..],
+            ["--overlap", "drawn"],
+        ),
         (&["--function", "memcpy", "--overlap", "0.5"], ["--overlap", "memmove"]),
     ] {
         bench(arguments).expect(2).says(&parts);

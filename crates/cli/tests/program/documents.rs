@@ -24,6 +24,8 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("cargo run --release -- survey", Elsewhere("scripts/test benchmark, with --quick")),
     ("scripts/test", Elsewhere("the step that runs this test")),
     ("haul copy list", Run("", "threshold")),
+    ("haul copy advise --sizes 200 --predictable --read", Run("--budget 0.3", "of libc's time")),
+    ("haul copy bench --stream", Elsewhere("copy_stream.rs, of its own streams")),
     ("haul copy bench --distribution service --level l1", Run("--budget 1", "service")),
     ("haul copy bench --size-class 0-16 --json", Run("--budget 1", "copy.size_class")),
     ("haul copy bench --sizes", Run("--sizes 2KiB..4KiB --budget 1", "2 KiB")),

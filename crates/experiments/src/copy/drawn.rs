@@ -162,7 +162,11 @@ impl Experiment for Drawn {
         };
         let (function, level) = (self.function.name(), self.level);
         let (threads, read) = (on_threads(self.threads), self.then_read.suffix());
-        format!("{function}, {sizes}, {level}{threads}{read}")
+        let branches = match self.branches {
+            Branches::Random => "",
+            Branches::Repeating => ", repeating",
+        };
+        format!("{function}, {sizes}, {level}{threads}{branches}{read}")
     }
 
     fn budget(&self) -> Duration {

@@ -11,20 +11,25 @@
 //! - [`under`]: a subject under a separate policy;
 //! - [`proof`]: the comparison of a subject's bytes with the expected ones;
 //! - [`drawn`]: operations of random sizes: `copy.distribution` and `copy.size_class`;
-//! - [`sizes`]: each size in turn: `copy.size`;
+//! - [`sizes`]: one size after the other: `copy.size`;
+//! - [`stream`]: the calls of a program in their order: `copy.stream`;
+//! - [`advise`]: the best copy for a call site: `copy.advise`;
 //! - [`mod@tune`]: the policy for this machine: `copy.tune`.
 
+pub mod advise;
 pub mod drawn;
 pub mod function;
 pub mod operations;
 pub mod proof;
 pub mod sizes;
+pub mod stream;
 pub mod subjects;
 pub mod then_read;
 pub mod tune;
 pub mod under;
 pub mod workload;
 
+pub use advise::Advise;
 pub use drawn::{Drawn, Shape};
 pub use function::Function;
 pub use sizes::Sizes;

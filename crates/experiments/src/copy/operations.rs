@@ -20,6 +20,23 @@ pub const FILL_BYTE: u8 = 0xa5;
 /// them.
 pub const READ_SLACK_BYTES: usize = LOAD_BYTES;
 
+/// The addresses to which the offsets of a list are added.
+#[derive(Clone, Copy, Debug)]
+pub struct Bases {
+    /// The base of all sources.
+    pub source: *const u8,
+    /// The base of all targets.
+    pub target: *mut u8,
+}
+
+impl Bases {
+    /// Sources and targets in one region that starts at `base`.
+    #[must_use]
+    pub fn same(base: *mut u8) -> Self {
+        Self { source: base, target: base }
+    }
+}
+
 /// Operations in the smallest form that holds their offsets.
 #[derive(Clone, Debug)]
 pub enum List {
@@ -94,12 +111,12 @@ impl List {
         }
     }
 
-    /// Performs the operations of `range` on memory that starts at `base`. The reader reads each
-    /// target right after its operation.
+    /// Performs the operations of `range` on memory after `bases`, with the reader of each target
+    /// right after it.
     ///
     /// # Safety
     /// For each operation, the caller must have exclusive access to source and target, which must
-    /// lie in memory after `base`, with [`READ_SLACK_BYTES`] after each target.
+    /// lie in memory after their base, with [`READ_SLACK_BYTES`] after each target.
     ///
     /// # Panics
     /// The range is not within the list.
@@ -107,16 +124,16 @@ impl List {
         &self,
         routine: Routine,
         range: std::ops::Range<usize>,
-        base: *mut u8,
+        bases: Bases,
         read: ThenRead,
     ) {
         match self {
             // SAFETY: the caller keeps the contract of this function, which is also the callee's.
-            Self::Near(list) => unsafe { run_routine(routine, &list[range], base, read) },
+            Self::Near(list) => unsafe { run_routine(routine, &list[range], bases, read) },
             // SAFETY: as above.
-            Self::Far(list) => unsafe { run_routine(routine, &list[range], base, read) },
+            Self::Far(list) => unsafe { run_routine(routine, &list[range], bases, read) },
             // SAFETY: as above.
-            Self::Wide(list) => unsafe { run_routine(routine, &list[range], base, read) },
+            Self::Wide(list) => unsafe { run_routine(routine, &list[range], bases, read) },
         }
     }
 }
@@ -231,43 +248,44 @@ impl Call for InlineFill {
 
 /// Chooses the loop. Pointers pass through `black_box`, so that the compiler cannot know the called
 /// function.
-unsafe fn run_routine<E: Entry>(routine: Routine, entries: &[E], base: *mut u8, read: ThenRead) {
+unsafe fn run_routine<E: Entry>(routine: Routine, entries: &[E], bases: Bases, read: ThenRead) {
     match routine {
         // SAFETY: the caller keeps the contract of this function, which is also the callee's.
-        Routine::Copy(copy) => unsafe { run_either(entries, base, black_box(copy), read) },
+        Routine::Copy(copy) => unsafe { run_either(entries, bases, black_box(copy), read) },
         // SAFETY: as above.
-        Routine::Fill(fill) => unsafe { run_either(entries, base, black_box(fill), read) },
+        Routine::Fill(fill) => unsafe { run_either(entries, bases, black_box(fill), read) },
         // SAFETY: as above.
-        Routine::InlineCopy => unsafe { run_either(entries, base, InlineCopy, read) },
+        Routine::InlineCopy => unsafe { run_either(entries, bases, InlineCopy, read) },
         // SAFETY: as above.
-        Routine::InlineMove => unsafe { run_either(entries, base, InlineMove, read) },
+        Routine::InlineMove => unsafe { run_either(entries, bases, InlineMove, read) },
         // SAFETY: as above.
-        Routine::InlineFill => unsafe { run_either(entries, base, InlineFill, read) },
+        Routine::InlineFill => unsafe { run_either(entries, bases, InlineFill, read) },
     }
 }
 
-unsafe fn run_either<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C, read: ThenRead) {
+unsafe fn run_either<E: Entry, C: Call>(entries: &[E], bases: Bases, call: C, read: ThenRead) {
     match read {
         // SAFETY: the caller keeps the contract of this function, which is also the callee's.
-        ThenRead::Nothing => unsafe { run_only(entries, base, call) },
+        ThenRead::Nothing => unsafe { run_only(entries, bases, call) },
         // SAFETY: as above.
-        ThenRead::First => unsafe { run_and_read(entries, base, call, ReadFirst) },
+        ThenRead::First => unsafe { run_and_read(entries, bases, call, ReadFirst) },
         // SAFETY: as above.
-        ThenRead::Last => unsafe { run_and_read(entries, base, call, ReadLast) },
+        ThenRead::Last => unsafe { run_and_read(entries, bases, call, ReadLast) },
         // SAFETY: as above.
-        ThenRead::All => unsafe { run_and_read(entries, base, call, ReadAll) },
+        ThenRead::All => unsafe { run_and_read(entries, bases, call, ReadAll) },
     }
 }
 
 /// The timed loop.
 #[inline(never)]
-unsafe fn run_only<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C) {
+unsafe fn run_only<E: Entry, C: Call>(entries: &[E], bases: Bases, call: C) {
     for entry in entries {
         let Operation { source, target, size } = entry.unpack();
         // Wrapping: the two additions are in bounds, and a checked addition would cost time in this
         // loop.
-        let (target, source) = (base.wrapping_add(target), base.wrapping_add(source));
-        // SAFETY: the caller promises that source and target lie in the memory behind `base`.
+        let (target, source) =
+            (bases.target.wrapping_add(target), bases.source.wrapping_add(source));
+        // SAFETY: the caller promises that source and target lie in the memory behind their bases.
         unsafe { call.call(target, source, size) };
     }
 }
@@ -277,14 +295,15 @@ unsafe fn run_only<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C) {
 #[inline(never)]
 unsafe fn run_and_read<E: Entry, C: Call, R: Read>(
     entries: &[E],
-    base: *mut u8,
+    bases: Bases,
     call: C,
     reader: R,
 ) {
     let mut sum = 0u64;
     for entry in entries {
         let Operation { source, target, size } = entry.unpack();
-        let (target, source) = (base.wrapping_add(target), base.wrapping_add(source));
+        let (target, source) =
+            (bases.target.wrapping_add(target), bases.source.wrapping_add(source));
         // SAFETY: as in `run_only`.
         unsafe { call.call(target, source, size) };
         // SAFETY: the caller promises that the target's bytes, and at least READ_SLACK_BYTES, are
@@ -378,7 +397,7 @@ mod tests {
             ] {
                 memory[300..400].fill(0);
                 // SAFETY: offsets and size lie within the vector, with the slack after them.
-                unsafe { list.run(routine, 0..1, memory.as_mut_ptr(), read) };
+                unsafe { list.run(routine, 0..1, Bases::same(memory.as_mut_ptr()), read) };
                 if filled {
                     assert_eq!(memory[300..400], [FILL_BYTE; 100]);
                 } else {

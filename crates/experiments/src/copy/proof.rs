@@ -8,7 +8,7 @@ use haul_measure::placement::Operation;
 use haul_model::Bytes;
 
 use super::Function;
-use super::operations::{FILL_BYTE, List};
+use super::operations::{Bases, FILL_BYTE, List};
 use super::subjects::{Candidate, Routine};
 use super::then_read::ThenRead;
 use super::workload::Workload;
@@ -71,9 +71,10 @@ fn check_one(
             .copy_from_slice(&memory[source..source + size]);
     }
     let list = List::pack(&[operation]);
+    let bases = Bases::same(memory.as_mut_ptr());
     // SAFETY: slicing above has shown that source and target lie in `memory`, which is borrowed
     // mutably. The reader reads nothing after the target.
-    unsafe { list.run(candidate.routine, 0..1, memory.as_mut_ptr(), ThenRead::Nothing) };
+    unsafe { list.run(candidate.routine, 0..1, bases, ThenRead::Nothing) };
     let found = &memory[first..last];
     if found == expected {
         return Ok(());

@@ -63,6 +63,9 @@ pub struct Sizes {
     pub subjects: Selection,
     /// The alignment of addresses.
     pub alignment: Alignment,
+    /// Whether predictors can learn the branches: the same alignments again and again, or
+    /// alignments that do not repeat.
+    pub branches: Branches,
     /// The part of each target that is read right after its call.
     pub then_read: ThenRead,
     /// The longest time of the rounds of all sizes. Large sizes get as many rounds as a median
@@ -88,6 +91,7 @@ impl Sizes {
             threads: 1,
             subjects: Selection::Kernels,
             alignment: Alignment::default(),
+            branches: Branches::Repeating,
             then_read: ThenRead::Nothing,
             budget: Duration::from_millis(500) * count,
             precision: None,
@@ -200,10 +204,11 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
             (key::SIZE_BYTES, size.into()),
             (key::LEVEL, level(config, size).name().into()),
             (key::THREADS, config.threads.into()),
+            (key::BRANCHES, config.branches.name().into()),
+            (key::THEN_READ, config.then_read.name().into()),
         ]
         .into_iter()
         .chain(drawn::misaligned(config.alignment))
-        .chain(then_read(config.then_read))
         .collect(),
         metric: Metric::Time,
         notes: level_note(config, size).into_iter().collect(),
@@ -213,12 +218,6 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
         if subject == HAUL { over_best.clone() } else { Vec::new() }
     });
     Ok(())
-}
-
-/// The record parameter for the part of the target that is read right after each call, if any
-/// part is read.
-fn then_read(read: ThenRead) -> Option<(&'static str, serde_json::Value)> {
-    (read != ThenRead::Nothing).then(|| (key::THEN_READ, read.name().into()))
 }
 
 /// The ratio of `haul` to the best of all subjects, as parameters of its record: see [`best`].
@@ -266,14 +265,15 @@ fn level_note(config: &Sizes, size: usize) -> Option<String> {
 
 fn workload(config: &Sizes, size: usize, context: &Context<'_>) -> Result<Workload, Error> {
     if level(config, size) == Level::Nearest {
-        return Ok(Workload::resident(size, config.alignment, config.threads, config.seed)?);
+        let Sizes { alignment, branches, threads, seed, .. } = *config;
+        return Ok(Workload::resident(size, alignment, branches, threads, seed)?);
     }
     let mix = Mix {
         sizes: &Distribution::uniform("one size", size..=size),
         level: config.level,
         alignment: config.alignment,
         overlap: Overlap { share: 0.0 },
-        branches: Branches::Random,
+        branches: config.branches,
         seed: config.seed,
     };
     Ok(Workload::drawn(&mix, &context.caches, config.threads)?)

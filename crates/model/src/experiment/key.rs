@@ -67,6 +67,24 @@ pub const OVER_BEST: &str = "over_best";
 pub const OVER_BEST_LOW: &str = "over_best_low";
 /// The upper end of the interval of [`OVER_BEST`].
 pub const OVER_BEST_HIGH: &str = "over_best_high";
+/// The recorded program whose calls are replayed.
+pub const STREAM: &str = "stream";
+/// The description of a recording by its user.
+pub const ABOUT: &str = "about";
+/// The index of the recorded thread.
+pub const THREAD: &str = "thread";
+/// The number of calls.
+pub const CALLS: &str = "calls";
+/// The number of call sites.
+pub const SITES: &str = "sites";
+/// The call site: module, offset and function.
+pub const SITE: &str = "site";
+/// The memory that the calls use.
+pub const ARENA_BYTES: &str = "arena_bytes";
+/// How the recorder knows when targets are read.
+pub const READS_BY: &str = "reads_by";
+/// The share of calls whose target is read right after the call.
+pub const READ_SHARE: &str = "read_share";
 /// The phase of tuning: training, search or check.
 pub const PHASE: &str = "phase";
 /// The part of a policy that was tuned.

@@ -3,12 +3,16 @@
 /// The change of a figure from one file of records to another.
 pub const COMPARE: &str = "compare";
 
+/// The copy for a call site.
+pub const COPY_ADVISE: &str = "copy.advise";
 /// Copies of sizes drawn from a distribution.
 pub const COPY_DISTRIBUTION: &str = "copy.distribution";
 /// Copies of one size.
 pub const COPY_SIZE: &str = "copy.size";
 /// Copies of sizes drawn evenly from a class.
 pub const COPY_SIZE_CLASS: &str = "copy.size_class";
+/// The calls of a recorded program, in their order.
+pub const COPY_STREAM: &str = "copy.stream";
 /// The measurements from which a copy policy was tuned.
 pub const COPY_TUNE: &str = "copy.tune";
 

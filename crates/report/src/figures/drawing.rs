@@ -82,8 +82,25 @@ const PACKETS: Mode =
 const LATENCY: Mode =
     Mode { name: "latency", label: "latency", title: "half a round trip", log: true };
 
+const STREAMS: Drawing = Drawing {
+    experiment: name::COPY_STREAM,
+    title: "Copies as your programs call",
+    about: "Time over libc’s of the calls of recorded programs, in their order, with the sizes, alignments and \
+            reads of the programs. Left of 1 is faster than libc. haul is inlined at each of the program’s call \
+            sites; haul-c is called through C, as libc is. “empty” is the loop without a copy, which is in \
+            every time. A dot inside its grey bar is no difference.",
+    shape: Shape::Dots,
+    x_title: "time over the baseline’s",
+    place: Place::Row(&[key::STREAM, key::ABOUT, key::SITE]),
+    series: "subject",
+    modes: &[RATIO],
+    limits: false,
+    best_of_subjects: false,
+};
+
 /// Every experiment with a plot, in the order of the page.
-pub(crate) const ALL: [Drawing; 12] = [
+pub(crate) const ALL: [Drawing; 13] = [
+    STREAMS,
     Drawing {
         experiment: name::COPY_SIZE,
         title: "Copy by size",
@@ -382,7 +399,7 @@ impl Reading {
 pub(crate) fn role(series: &str, baselines: &[&str]) -> Role {
     match series {
         "haul" | "haul:auto" | "tuned" => Role::Haul,
-        "asked for" | "memcpy" | "none" => Role::Limit,
+        "asked for" | "memcpy" | "none" | "empty" => Role::Limit,
         other if baselines.contains(&other) => Role::Baseline,
         "libc" if baselines.is_empty() => Role::Baseline,
         _ => Role::Other,

@@ -249,6 +249,10 @@ fn table_heading(experiment: &str) -> (&str, &'static str) {
             "Each kind of transaction and its bytes in both directions of the link; and the savings of each \
              change of the workload, the driver or the link, or the terms that differ between two workloads.",
         ),
+        name::COPY_ADVISE => (
+            "The copy for a call site",
+            "haul inlined, haul by pointer, or libc. The ratio is that of the faster of haul’s two calls.",
+        ),
         name::CHANNEL_EXPLAIN => ("The mechanism for a message", "And the reason for it."),
         name::CHANNEL_SEND | name::CHANNEL_RECV => ("A stream to another process", "Its rate."),
         other => (other, "Every number of it."),

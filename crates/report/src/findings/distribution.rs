@@ -4,7 +4,7 @@ use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Record, Verdict};
 
 use super::{Finding, Tone, change, finding, is, mean, of_haul, tone, tone_of_all, values, verb};
-use crate::select::{NO_READER, field, reader, threads};
+use crate::select::{NO_READER, branches, field, reader, threads};
 use crate::stats::{largest, smallest};
 use crate::text;
 
@@ -214,6 +214,37 @@ pub(super) fn losses(records: &[&Record]) -> Option<Finding> {
         text::percent(c.floor),
     );
     Some(finding(&worst.experiment, Tone::Worse, sentence).action(JUDGE))
+}
+
+/// Comparisons of inlined haul in which haul is slower than its baseline, and whose branches repeat
+/// or whose targets are read, the worst first. Data is in L1, and one thread copies.
+pub(super) fn lost_regimes<'a>(records: &[&'a Record]) -> Vec<Compared<'a>> {
+    let mut lost: Vec<Compared<'_>> = records
+        .iter()
+        .filter(|record| record.experiment == name::COPY_DISTRIBUTION && record.subject == "haul")
+        .filter(|record| reader(record) != NO_READER || branches(record) != "random")
+        .filter(|record| says(record, key::LEVEL, "l1") && threads(record) == 1)
+        .filter_map(|record| record.comparison.as_ref().map(|comparison| (*record, comparison)))
+        .filter(|(_, comparison)| comparison.verdict() == Verdict::More)
+        .collect();
+    lost.sort_by(|a, b| b.1.ratio.total_cmp(&a.1.ratio));
+    lost
+}
+
+/// The regime of a record: `sizes of service that repeat, first 8 bytes read next`.
+pub(super) fn regime(record: &Record) -> String {
+    let distribution = field(record, key::DISTRIBUTION).unwrap_or_default();
+    let sizes = match branches(record).as_str() {
+        "repeating" => format!("sizes of {distribution} that repeat"),
+        _ => format!("random sizes of {distribution}"),
+    };
+    let read = match reader(record).as_str() {
+        NO_READER => "target not read",
+        "first" => "first 8 bytes read next",
+        "last" => "last 8 bytes read next",
+        _ => "target read next",
+    };
+    format!("{sizes}, {read}")
 }
 
 /// Whether a parameter has this value.

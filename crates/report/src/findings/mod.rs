@@ -8,6 +8,7 @@
 //! - `compare`: changes from one file of records to another;
 //! - `memory`: the limits of the machine;
 //! - `distribution`: what haul gains on the sizes that services copy;
+//! - `stream`: what haul gains on the calls of recorded programs;
 //! - `tune`: whether tuned thresholds beat the defaults;
 //! - `size`: the best kernel at every size;
 //! - `heap`: the cost of an allocation;
@@ -36,6 +37,8 @@ mod noise;
 mod ranges;
 
 mod sim;
+
+mod stream;
 
 mod size;
 
@@ -115,6 +118,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     let runs = select::runs(&by_run);
     let mut findings = Vec::new();
     findings.extend(compare::changes(&section.of(name::COMPARE)));
+    findings.extend(stream::headline(&records));
     findings.extend(distribution::headline(&records));
     findings.extend(size::libc_by_size(&by_run));
     findings.extend(size::haul_by_size(&by_run));
@@ -164,8 +168,8 @@ impl Finding {
     }
 }
 
-/// Records of one experiment that compare haul with a baseline, all with one calling convention and
-/// one reader of the copied bytes.
+/// Records of one experiment that compare haul with a baseline, all with one calling convention,
+/// one reader of the copied bytes, and one kind of branches.
 fn of_haul<'a>(records: &[&'a Record], experiment: &str) -> Vec<(&'a Record, &'a Comparison)> {
     let all = records
         .iter()
@@ -173,6 +177,7 @@ fn of_haul<'a>(records: &[&'a Record], experiment: &str) -> Vec<(&'a Record, &'a
         .filter_map(|record| record.comparison.as_ref().map(|comparison| (*record, comparison)))
         .filter(|(_, comparison)| comparison.ratio > 0.0);
     let read = select::of_one_reader(all.collect(), |(record, _)| record);
+    let read = select::of_one_kind_of_branches(read, |(record, _)| record);
     select::of_one_call(read, |(record, _)| record)
 }
 

@@ -71,6 +71,77 @@ fn headline_reports_the_effect_of_haul_toml() {
     assert_eq!(found.matches(". ").count(), 0, "one sentence: {found}");
 }
 
+fn stream(program: &str, ratio: f64) -> Line {
+    let mut record = samples::record("m", "copy.stream", "haul")
+        .with("stream", program)
+        .with("about", "a load")
+        .with("call", "inline");
+    record.samples = vec![10.0 * ratio];
+    record.comparison = Some(samples::against("libc", ratio, 0.004, 0.01));
+    record.into()
+}
+
+/// A loss in one program is not hidden by the mean, and a single call site does not count.
+#[test]
+fn streams_are_the_first_sentence_and_name_the_worst_loss() {
+    let site = match stream("git", 2.0) {
+        Line::Record(record) => Line::from(record.with("site", "git+0x1")),
+        Line::Machine(_) => unreachable!("a stream is a record"),
+    };
+    let gains = [distribution("a", "l1", 0.5, 0.01), stream("git", 0.5), stream("tar", 0.98), site];
+    let found = findings(&gains);
+    assert_eq!(found[0].tone, Tone::Better);
+    let text = &found[0].text;
+    assert!(text.starts_with("As your programs call (2 streams), haul saves 30%"), "{text}");
+    assert!(!text.contains("slower"), "{text}");
+    let verdict = |lines: &[Line]| {
+        let all = haul_report::verdicts(lines);
+        all.into_iter().find(|it| it.experiment == "copy.stream").unwrap()
+    };
+    assert_eq!(verdict(&gains).question, "as your programs call: 2 streams");
+    assert_eq!(verdict(&gains).course, [0.5, 0.98]);
+    let lines = [stream("git", 0.5), stream("tar", 1.2), stream("node", 1.1)];
+    let found = findings(&lines);
+    assert_eq!(found[0].tone, Tone::Worse);
+    let losses = "slower in 2 of 3, the worst is tar: 20% more time than libc";
+    assert!(found[0].text.contains(losses), "{}", found[0].text);
+    let verdict = verdict(&lines);
+    assert!(verdict.tone == Tone::Worse && verdict.text.contains(losses), "{verdict:?}");
+    assert!(verdict.action.contains("haul copy advise"), "{verdict:?}");
+    let page = haul_report::html(&lines);
+    assert!(page.contains("Copies as your programs call"), "no figure");
+}
+
+/// Sizes that repeat and targets that are read are regimes of their own: they do not count in the
+/// sentence about random sizes, and a verdict names the worst loss among them.
+#[test]
+fn regime_in_which_haul_loses_is_named() {
+    let of =
+        |ratio: f64, branches: &str, read: &str| match distribution("service", "l1", ratio, 0.01) {
+            Line::Record(record) => {
+                Line::from(record.with("branches", branches).with("then_read", read))
+            }
+            Line::Machine(_) => unreachable!("a distribution is a record"),
+        };
+    let mut lines = vec![
+        of(0.5, "random", "nothing"),
+        of(0.7, "repeating", "nothing"),
+        of(0.6, "random", "first"),
+    ];
+    let lost = |lines: &[Line]| {
+        let all = haul_report::verdicts(lines);
+        all.into_iter().find(|verdict| verdict.text.starts_with("slower"))
+    };
+    assert!(findings(&lines)[0].text.contains("haul saves 50%"), "{:?}", findings(&lines)[0]);
+    assert_eq!(lost(&lines), None);
+    lines.push(of(1.4, "repeating", "first"));
+    assert!(findings(&lines)[0].text.contains("haul saves 50%"), "{:?}", findings(&lines)[0]);
+    let verdict = lost(&lines).unwrap();
+    let question = "memcpy, sizes of service that repeat, first 8 bytes read next";
+    assert_eq!((verdict.question.as_str(), verdict.tone), (question, Tone::Worse));
+    assert_eq!(verdict.text, "slower: 40% more time than libc");
+}
+
 #[test]
 fn gain_below_the_floor_is_no_difference() {
     let lines = [distribution("a", "l1", 0.97, 0.05), distribution("b", "l1", 0.96, 0.05)];

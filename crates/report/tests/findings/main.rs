@@ -48,11 +48,11 @@ fn no_records_give_no_findings() {
 
 prop_compose! {
     fn any_record()(
-        experiment in prop::sample::select(vec!["copy.size", "copy.distribution", "copy.size_class", "memory.bandwidth", "memory.fault", "copy.tune", "other"]),
+        experiment in prop::sample::select(vec!["copy.size", "copy.distribution", "copy.size_class", "memory.bandwidth", "memory.fault", "copy.tune", "copy.stream", "copy.advise", "other"]),
         subject in prop::sample::select(vec!["haul", "libc", "avx2", "tuned", "default"]),
         unit in prop::sample::select(vec![("time", "ns"), ("throughput", "GB/s"), ("faults", "count")]),
         parameters in prop::collection::btree_map(
-            prop::sample::select(vec!["function", "level", "threads", "size_bytes", "distribution", "size_class", "operation", "pages", "mode", "phase", "note", "rerun", "steal_percent"]),
+            prop::sample::select(vec!["function", "level", "threads", "size_bytes", "distribution", "size_class", "operation", "pages", "mode", "phase", "stream", "site", "branches", "note", "rerun", "steal_percent"]),
             prop::sample::select(vec![serde_json::json!("memcpy"), serde_json::json!("l1"), serde_json::json!(1), serde_json::json!(0), serde_json::json!(4096), serde_json::json!("4KiB"), serde_json::json!("0-16"), serde_json::json!("copy"), serde_json::json!(null), serde_json::json!(-3.5), serde_json::json!("check")]),
             0..8,
         ),

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use haul_experiments::copy::drawn::Shape;
-use haul_experiments::copy::workload::Branches;
+use haul_experiments::copy::stream::subjects::EMPTY;
+use haul_experiments::copy::stream::{Replay, recorded};
 use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, ThenRead, subjects};
 use haul_experiments::memory::Bandwidth;
 use haul_machine::sys::Sys;
@@ -48,7 +49,11 @@ impl Bench {
             return Err(Error::Threads { asked: threads, allowed });
         }
         let levels = once_each(arguments.level.iter().flat_map(|levels| &levels.0));
-        let readers = once_each(&arguments.then_read);
+        let readers = match arguments.then_read.is_empty() {
+            true => vec![ThenRead::Nothing],
+            false => once_each(&arguments.then_read),
+        };
+        let branches = arguments.branches.unwrap_or_default();
         let levels_or = |default| if levels.is_empty() { vec![default] } else { levels.clone() };
         let shapes = shapes(&arguments)?;
         refuse_unused(&arguments, !shapes.is_empty())?;
@@ -60,8 +65,8 @@ impl Bench {
         let overlap = arguments.overlap.map_or_else(Overlap::default, |share| Overlap { share });
         let caches = Caches::from_sizes(&this_machine().caches_bytes);
         let available_bytes = Sys::new().memory().available_bytes;
-        let (mut steps, mut asked): (Steps, Steps) = (Vec::new(), Vec::new());
-        for &function in &arguments.function {
+        let (mut steps, mut asked): (Steps, Steps) = (Vec::new(), replays(&arguments)?);
+        for function in functions(&arguments) {
             let (drawn, swept) = selections(function, &arguments.kernel)?;
             for shape in &shapes {
                 for (level, then_read) in each(&levels_or(Level::L1), &readers) {
@@ -71,7 +76,7 @@ impl Bench {
                         subjects: drawn.clone(),
                         alignment,
                         overlap,
-                        branches: arguments.branches,
+                        branches,
                         then_read,
                         ..Drawn::new(function, shape.clone())
                     }));
@@ -90,6 +95,7 @@ impl Bench {
                         threads,
                         subjects: swept.clone(),
                         alignment,
+                        branches,
                         then_read,
                         ..Sizes::new(function, vec![size])
                     }));
@@ -124,7 +130,10 @@ impl Command for Bench {
         let note = limit_note(journal).map_or_else(String::new, |note| note + "\n");
         let ratio = "\nratio: time over libc's, below 1 is faster; floor: how far libc differed from itself in \
              the same run.";
-        table.print(&self.printing, &(note + ratio))
+        let has_streams = journal.records().any(|it| it.experiment == name::COPY_STREAM);
+        let empty = "\nempty: calls of a function that does nothing, with the same loop and reads.";
+        let empty = if has_streams { empty } else { "" };
+        table.print(&self.printing, &(note + ratio + empty))
     }
 }
 
@@ -147,10 +156,41 @@ fn each<'a>(
     levels.iter().flat_map(|level| readers.iter().map(|reader| (*level, *reader)))
 }
 
-/// The shapes from which sizes are drawn.
+/// The requested functions.
+fn functions(arguments: &Arguments) -> Vec<Function> {
+    match arguments.function.is_empty() {
+        true => vec![Function::Memcpy],
+        false => arguments.function.clone(),
+    }
+}
+
+/// The replay of every stream.
+fn replays(arguments: &Arguments) -> Result<Steps, Error> {
+    let mut replays: Steps = Vec::new();
+    for (at, name) in arguments.stream.iter().enumerate() {
+        if arguments.stream[..at].contains(name) {
+            continue;
+        }
+        for stream in recorded::find(name)? {
+            let subjects = match arguments.kernel.is_empty() {
+                true => Selection::Products,
+                false => Selection::Named(arguments.kernel.clone()),
+            };
+            let replay = Replay { subjects, ..Replay::new(stream) };
+            replay.check()?;
+            replays.push(Box::new(replay));
+        }
+    }
+    Ok(replays)
+}
+
+/// The shapes that sizes are drawn from.
 fn shapes(arguments: &Arguments) -> Result<Vec<Shape>, Error> {
     let mut names = arguments.distribution.clone();
-    if names.is_empty() && arguments.size_class.is_empty() && arguments.sizes.is_none() {
+    let is_other = !arguments.size_class.is_empty()
+        || arguments.sizes.is_some()
+        || !arguments.stream.is_empty();
+    if names.is_empty() && !is_other {
         names.push(DEFAULT_DISTRIBUTION.into());
     }
     let mut shapes = Vec::new();
@@ -172,23 +212,38 @@ fn shapes(arguments: &Arguments) -> Result<Vec<Shape>, Error> {
 fn refuse_unused(arguments: &Arguments, is_drawn: bool) -> Result<(), Error> {
     const DRAWN: (&str, &str) = ("drawn sizes", "add --distribution or --size-class");
     let unused = |option, (belongs, remedy)| Err(Error::Unused { option, belongs, remedy });
+    if let Some(option) = of_sizes(arguments).filter(|_| !is_drawn && arguments.sizes.is_none()) {
+        let remedy = "add --distribution, --size-class or --sizes";
+        return unused(option, ("sizes, and a stream has its own calls", remedy));
+    }
     if is_drawn && arguments.level.iter().any(|levels| levels.0.contains(&Level::Nearest)) {
         let belongs = ("one size after the other", "name l1, l2, llc, cold or mixed");
         return unused("--level nearest", belongs);
     }
-    if !is_drawn && arguments.branches != Branches::Random {
-        return unused("--branches", DRAWN);
-    }
     match arguments.overlap {
         Some(_) if !is_drawn => unused("--overlap", DRAWN),
-        Some(_) if !arguments.function.contains(&Function::Memmove) => {
+        Some(_) if !functions(arguments).contains(&Function::Memmove) => {
             unused("--overlap", ("memmove", "add --function memmove"))
         }
         _ => Ok(()),
     }
 }
 
-/// The levels at which this size is measured. A size that fits no level is measured once.
+/// A named option that a stream does not have, because its calls are as recorded.
+fn of_sizes(arguments: &Arguments) -> Option<&'static str> {
+    let named = [
+        ("--function", !arguments.function.is_empty()),
+        ("--level", !arguments.level.is_empty()),
+        ("--threads", arguments.threads > 1),
+        ("--branches", arguments.branches.is_some()),
+        ("--then-read", !arguments.then_read.is_empty()),
+        ("--misaligned", arguments.misaligned.is_some()),
+        ("--overlap", arguments.overlap.is_some()),
+    ];
+    named.into_iter().find_map(|(option, is_named)| is_named.then_some(option))
+}
+
+/// The levels at which this size is measured. A size that fits none of them is measured once.
 fn levels_of(size: usize, mut levels: Vec<Level>) -> Vec<Level> {
     if size > SIZE_MAX_BYTES && levels.len() > 1 {
         levels = vec![Level::Nearest];
@@ -197,11 +252,19 @@ fn levels_of(size: usize, mut levels: Vec<Level>) -> Vec<Level> {
 }
 
 fn sizes_bytes(arguments: &Arguments) -> Result<Vec<usize>, Error> {
+    in_bytes(arguments.sizes.as_ref())
+}
+
+/// The sizes of `--sizes`, which fit into an address space.
+///
+/// # Errors
+/// A size is 0 or too large.
+pub(super) fn in_bytes(sizes: Option<&haul_model::Sizes>) -> Result<Vec<usize>, Error> {
     /// Half the address space of a process, because source and target must both fit.
     const LIMIT: Bytes = Bytes(1 << 46);
     const OPTION: &str = "--sizes";
     let too_large = |asked| Error::Size { asked, limit: LIMIT, option: OPTION };
-    let sizes = arguments.sizes.iter().flat_map(|sizes| &sizes.0);
+    let sizes = sizes.iter().flat_map(|sizes| &sizes.0);
     sizes
         .map(|&size| match usize::try_from(size.0) {
             Ok(0) => Err(Error::NoSize { option: OPTION }),
@@ -264,7 +327,12 @@ fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
             comparison.verdict().name().to_owned(),
         ]);
         let cost = Some(comparison.ratio);
-        let measured = Measured { cost, comparison: Some(comparison), is_time: true };
+        let mut measured = Measured { cost, comparison: Some(comparison), is_time: true };
+        if record.subject == EMPTY {
+            // It copies nothing, so that it is neither faster nor slower.
+            (measured.comparison, measured.is_time) = (None, false);
+            row.pop();
+        }
         table.add(of, &record.subject, measured, row);
     }
     table
@@ -284,6 +352,15 @@ fn threads(record: &Record) -> u64 {
 fn reader(record: &Record) -> &str {
     let reads = record.text(key::THEN_READ);
     reads.unwrap_or(ThenRead::Nothing.name())
+}
+
+/// The program of a stream, with its description.
+fn stream(record: &Record) -> String {
+    let program = record.shown(key::STREAM).unwrap_or_default();
+    match record.text(key::ABOUT) {
+        Some(about) => format!("{program}: {about}"),
+        None => program,
+    }
 }
 
 /// Explains the columns of rates, with the bandwidth of memory; `None` without such columns.
@@ -312,6 +389,11 @@ fn limit_note(journal: &Journal) -> Option<String> {
 /// What was measured, its subject, and its time.
 fn what(record: &Record) -> Vec<String> {
     let text = |name: &str| record.shown(name).unwrap_or_default();
+    if record.experiment == name::COPY_STREAM {
+        let time = record.median().map_or(String::new(), |ns| Nanos(ns).to_string());
+        let [function, level] = ["as called", "arena"].map(str::to_owned);
+        return vec![function, stream(record), level, "1".into(), record.subject.clone(), time];
+    }
     let sizes = match record.count(key::SIZE_BYTES) {
         Some(size) => Bytes(size).to_string(),
         None => text(key::DISTRIBUTION) + &text(key::SIZE_CLASS),

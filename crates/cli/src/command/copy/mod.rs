@@ -4,9 +4,11 @@
 //!
 //! - `list`: `haul copy list`;
 //! - `bench`: `haul copy bench`;
+//! - `advise`: `haul copy advise`;
 //! - `tune`: `haul copy tune`;
 //! - `record`: `haul copy record`.
 
+mod advise;
 mod bench;
 mod list;
 mod record;
@@ -26,6 +28,7 @@ pub(super) fn of(arguments: Copy) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Copy::List(arguments) => Box::new(list::List::new(arguments)),
         Copy::Tune(arguments) => Box::new(tune::Tune::check(arguments)?),
+        Copy::Advise(arguments) => Box::new(advise::Advise::check(arguments)?),
         Copy::Record(arguments) => Box::new(record::Record::check(arguments)?),
         Copy::Bench(arguments) => Box::new(bench::Bench::check(*arguments)?),
     })

@@ -17,7 +17,7 @@ use haul_model::experiment::key;
 use super::rounds::{Allotment, Entrant, Item, compare, drawn};
 use super::{GAIN_MIN, Part, Tune, search};
 use crate::context::Context;
-use crate::copy::workload::Workload;
+use crate::copy::workload::{Branches, Workload};
 use crate::copy::{Function, Plain, ThenRead};
 use crate::error::Error;
 
@@ -64,7 +64,8 @@ pub(super) fn train(
     let base = sums.best(base);
     let mut sums = Sums::of(&sets(base));
     for size in ISA_BYTES.into_iter().filter(|_| set > 0) {
-        let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed)?;
+        let mut workload =
+            Workload::resident(size, Alignment::default(), Branches::Repeating, 1, config.seed)?;
         let item = item("isa", (key::SIZE_BYTES, size.into()), Level::Nearest);
         if !sums.measure(config, &item, base, &mut workload, &mut clock, context)? {
             return Ok(None);

@@ -16,7 +16,7 @@ use super::rounds::{Allotment, Entrant, Item, compare, drawn};
 use super::search::{self, Method, Trained};
 use super::{Part, Tune, offsets, size_uncached_bytes};
 use crate::context::Context;
-use crate::copy::workload::Workload;
+use crate::copy::workload::{Branches, Workload};
 use crate::copy::{Function, Plain, ThenRead, sizes};
 use crate::error::Error;
 
@@ -107,7 +107,8 @@ fn train_one(
     let methods = Method::of(function);
     let mut entrants: Vec<Entrant> = vec![("default", base)];
     entrants.extend(methods.iter().map(|method| (method.name(function), method.forced(base))));
-    let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed)?;
+    let mut workload =
+        Workload::resident(size, Alignment::default(), Branches::Repeating, 1, config.seed)?;
     let mut counted: Vec<Vec<f64>> = vec![Vec::new(); methods.len()];
     for &then_read in readers(size) {
         let item =
@@ -142,7 +143,13 @@ pub(super) fn check(
     let entrants = [("default", base), ("tuned", found)];
     let mut checks = Vec::new();
     for size in between {
-        let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed + 1)?;
+        let mut workload = Workload::resident(
+            size,
+            Alignment::default(),
+            Branches::Repeating,
+            1,
+            config.seed + 1,
+        )?;
         let mut both = Vec::new();
         for &then_read in readers(size) {
             let what = (key::SIZE_BYTES, size.into());

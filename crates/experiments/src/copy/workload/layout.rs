@@ -3,7 +3,7 @@
 use haul_machine::sys::Sys;
 use haul_measure::Error;
 use haul_measure::memory::{Pages, Region, check_available};
-use haul_measure::placement::resident::Resident;
+use haul_measure::placement::resident::{Place, Resident};
 use haul_measure::placement::{Operation, Placement};
 use haul_measure::random::Random;
 
@@ -14,7 +14,10 @@ use crate::copy::operations::READ_SLACK_BYTES;
 #[derive(Debug)]
 pub(super) enum Layout {
     Level(Placement),
+    /// The offsets in the lists include the location.
     Resident(Resident),
+    /// The offsets in the lists are relative to the location of the round, which is one of these.
+    Moved(Resident, Vec<Place>),
     Apart(Pair),
 }
 
@@ -27,6 +30,10 @@ pub struct Apart {
     /// Bytes that are added to this multiple.
     pub and: usize,
 }
+
+/// The location of operations whose offsets include it, and of operations that are drawn relative
+/// to a later one.
+pub(super) const WITHIN: Place = Place { source: 0, target: 0 };
 
 /// Two buffers at one distance.
 #[derive(Clone, Copy, Debug)]
@@ -72,24 +79,27 @@ impl Layout {
     pub(super) fn region_bytes(&self) -> usize {
         match self {
             Self::Level(placement) => placement.region_bytes(),
-            Self::Resident(resident) => resident.region_bytes(),
+            Self::Resident(resident) | Self::Moved(resident, _) => resident.region_bytes(),
             Self::Apart(pair) => pair.region_bytes(),
         }
     }
 
-    /// The offset of a round's addresses. The lists of resident pairs already contain their
-    /// locations, so their offset is 0.
-    pub(super) fn location_bytes(&self, round: u64) -> usize {
+    /// The offsets of a round's sources and targets, in bytes.
+    pub(super) fn location(&self, round: u64) -> Place {
         match self {
-            Self::Level(placement) => placement.place_bytes(round),
-            Self::Resident(_) | Self::Apart(_) => 0,
+            Self::Level(placement) => {
+                let both = placement.place_bytes(round);
+                Place { source: both, target: both }
+            }
+            Self::Resident(_) | Self::Apart(_) => WITHIN,
+            Self::Moved(_, places) => places[(round % places.len() as u64) as usize],
         }
     }
 
     pub(super) fn shift_bytes(&self, pass: u64) -> usize {
         match self {
             Self::Level(placement) => placement.shift_bytes(pass),
-            Self::Resident(_) | Self::Apart(_) => 0,
+            Self::Resident(_) | Self::Moved(..) | Self::Apart(_) => 0,
         }
     }
 }

@@ -25,13 +25,13 @@ use haul_machine::sys::Sys;
 use haul_measure::distribution::{Alignment, Overlap};
 use haul_measure::interleave::LEAD_IN_DIVISOR;
 use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region, check_available};
-use haul_measure::placement::resident::Resident;
+use haul_measure::placement::resident::{Place, Resident};
 use haul_measure::placement::{Operation, Placement};
 use haul_measure::random::Random;
 use haul_measure::{Caches, Distribution, Error, Level, Subject};
 
-use self::layout::{Layout, Pair};
-use super::operations::{List, READ_SLACK_BYTES};
+use self::layout::{Layout, Pair, WITHIN};
+use super::operations::{Bases, List, READ_SLACK_BYTES};
 use super::subjects::Candidate;
 use super::then_read::ThenRead;
 
@@ -119,7 +119,9 @@ pub struct Workload {
 enum Turn {
     /// The beginning of a list that was not used recently.
     List,
-    /// The short list of the round, which all subjects of the round repeat.
+    /// Like `List`, but all operations have one size, so that a sample may be a part of a list.
+    Part,
+    /// The short list of the round, repeated, which is the same for all subjects of the round.
     Round,
 }
 
@@ -131,8 +133,9 @@ struct PerThread {
     layout: Layout,
     /// The number of samples so far.
     samples: AtomicUsize,
-    /// The location of the round's addresses.
-    location: AtomicUsize,
+    /// The location of the round's sources and of its targets.
+    sources: AtomicUsize,
+    targets: AtomicUsize,
     list: AtomicUsize,
     position: AtomicUsize,
 }
@@ -158,33 +161,37 @@ impl Workload {
         Self::new(threads, Turn::List, 0, draw)
     }
 
-    /// One size at a time, with the copy's own two buffers again and again. The buffers are in
-    /// the nearest cache that holds both, at a random location in each round. Alignments are
-    /// random for each call, within a cache line and within a page.
+    /// One size at a time, with the copy's own two buffers again and again. They lie in the nearest
+    /// cache that holds both, at a random location for each round. Alignments are random for each
+    /// call, within a cache line and within a page. With [`Branches::Repeating`], a round repeats
+    /// the alignments of 64 calls; with [`Branches::Random`], no sequence of alignments repeats.
     ///
     /// # Errors
     /// The machine does not have enough memory.
     pub fn resident(
         size: usize,
         alignment: Alignment,
+        branches: Branches,
         threads: usize,
         seed: u64,
     ) -> Result<Self, Error> {
         let resident = Resident::new(size);
         let draw = |thread: usize| {
             let mut random = Random::new(seed.wrapping_add(thread as u64));
-            let mut list = || {
-                let location = resident.place(&mut random);
-                let one = |_| resident.draw(location, &mut random, alignment);
-                List::pack(&(0..OPERATIONS_REPEATING).map(one).collect::<Vec<_>>())
-            };
-            ((0..PLACES).map(|_| list()).collect(), Layout::Resident(resident))
+            match branches {
+                Branches::Repeating => resident_repeating(resident, alignment, &mut random),
+                Branches::Random => resident_random(resident, size, alignment, &mut random),
+            }
+        };
+        let turn = match branches {
+            Branches::Repeating => Turn::Round,
+            Branches::Random => Turn::Part,
         };
         // Bytes that fit into no cache are in memory in any case. If a cache may hold them, the
         // subject itself loads them first: they were at another location in the previous round,
         // and another subject may have left them in memory.
         let lead_in_min = u64::from(size.saturating_mul(2) <= LAST_CACHE_SHARE_BYTES);
-        Self::new(threads, Turn::Round, lead_in_min, draw)
+        Self::new(threads, turn, lead_in_min, draw)
     }
 
     /// One size at one distance between target and source, both in the nearest cache that holds
@@ -231,7 +238,7 @@ impl Workload {
     pub fn operations_multiple(&self) -> u64 {
         match self.turn {
             Turn::List => self.threads.first().map_or(1, |own| own.lists[0].len() as u64),
-            Turn::Round => 1,
+            Turn::Part | Turn::Round => 1,
         }
     }
 
@@ -245,13 +252,51 @@ impl Workload {
     /// The first thread's memory and some of its operations, for proofs. No run may be in progress.
     pub fn proof_material(&mut self, count: usize) -> (&mut [u8], Vec<Operation>) {
         let own = &mut self.threads[0];
-        let list = &own.lists[0];
-        let operations = (0..count.min(list.len())).map(|index| list.operation(index)).collect();
+        let (list, location) = (&own.lists[0], own.layout.location(0));
+        let at = |index: usize| {
+            let it = list.operation(index);
+            let (source, target) = (it.source + location.source, it.target + location.target);
+            Operation { source, target, ..it }
+        };
+        let operations = (0..count.min(list.len())).map(at).collect();
         (own.region.as_mut_slice(), operations)
     }
 }
 
-/// A list of the mix's sizes in a random order, in which each size has its share.
+/// A list of 64 operations for each location.
+fn resident_repeating(
+    resident: Resident,
+    alignment: Alignment,
+    random: &mut Random,
+) -> (Vec<List>, Layout) {
+    let mut list = || {
+        let location = resident.place(random);
+        let one = |_| resident.draw(location, random, alignment);
+        List::pack(&(0..OPERATIONS_REPEATING).map(one).collect::<Vec<_>>())
+    };
+    ((0..PLACES).map(|_| list()).collect(), Layout::Resident(resident))
+}
+
+/// Long lists without a location, so that the subjects of a round use different ones at the same
+/// location.
+fn resident_random(
+    resident: Resident,
+    size: usize,
+    alignment: Alignment,
+    random: &mut Random,
+) -> (Vec<List>, Layout) {
+    let places = (0..PLACES).map(|_| resident.place(random)).collect();
+    let count = operations_in((LIST_NS / near_ns(size as f64)) as usize, OPERATIONS_MAX);
+    let mut list = || {
+        let one = |_| resident.draw(WITHIN, random, alignment);
+        List::pack(&(0..count).map(one).collect::<Vec<_>>())
+    };
+    // A sample of a small size uses several lists, so that there are twice as many.
+    let lists = (2 * OPERATIONS_OF_ALL_LISTS / count).min(LISTS_MAX);
+    ((0..lists).map(|_| list()).collect(), Layout::Moved(resident, places))
+}
+
+/// A list of the mix's sizes in a random order, with the right share of each.
 fn list(mix: &Mix<'_>, count: usize, placement: &mut Placement, random: &mut Random) -> List {
     let mut sizes = mix.sizes.systematic(count, random);
     random.shuffle(&mut sizes);
@@ -269,12 +314,21 @@ fn operations_of_a_list(mix: &Mix<'_>, caches: &Caches) -> usize {
     let mean_bytes = mix.sizes.mean_bytes();
     let guess_ns = match mix.level {
         _ if mix.branches == Branches::Repeating => return OPERATIONS_REPEATING,
-        Level::L1 | Level::L2 | Level::Nearest => 4.0 + mean_bytes / 20.0,
+        Level::L1 | Level::L2 | Level::Nearest => near_ns(mean_bytes),
         Level::Llc | Level::Mixed => 15.0 + mean_bytes / 10.0,
         Level::Cold => 40.0 + mean_bytes / 5.0,
     };
-    let most = OPERATIONS_MAX.min(caches.l2_bytes / 4 / 8).max(OPERATIONS_MIN);
-    ((LIST_NS / guess_ns) as usize).clamp(OPERATIONS_MIN, most)
+    operations_in((LIST_NS / guess_ns) as usize, caches.l2_bytes / 4 / 8)
+}
+
+/// The estimated time of a call in a near cache, in nanoseconds.
+fn near_ns(mean_bytes: f64) -> f64 {
+    4.0 + mean_bytes / 20.0
+}
+
+/// The number of operations in a list, if `wanted` take long enough and `room` fit into the cache.
+fn operations_in(wanted: usize, room: usize) -> usize {
+    wanted.clamp(OPERATIONS_MIN, OPERATIONS_MAX.min(room).max(OPERATIONS_MIN))
 }
 
 /// A candidate on a workload.
@@ -304,9 +358,12 @@ impl Subject for OnWorkload<'_> {
         let own = &self.workload.threads[thread];
         let sample = own.samples.fetch_add(1, Ordering::Relaxed);
         let lead_in = (iterations / LEAD_IN_DIVISOR).min(OPERATIONS_MAX as u64);
-        own.location.store(own.layout.location_bytes(round), Ordering::Relaxed);
+        let Place { source, target } = own.layout.location(round);
+        own.sources.store(source, Ordering::Relaxed);
+        own.targets.store(target, Ordering::Relaxed);
+        let lead_in = lead_in.max(self.workload.lead_in_min);
         match self.workload.turn {
-            Turn::List => {
+            Turn::List | Turn::Part => {
                 let list = sample.wrapping_mul(LIST_STRIDE) % own.lists.len();
                 own.lists[list].touch(LINE_BYTES);
                 own.start((list + own.lists.len() / 2) % own.lists.len(), 0);
@@ -316,7 +373,7 @@ impl Subject for OnWorkload<'_> {
             Turn::Round => {
                 let list = (round % own.lists.len() as u64) as usize;
                 own.start(list, 0);
-                self.run(thread, lead_in.max(self.workload.lead_in_min));
+                self.run(thread, lead_in);
                 own.start(list, 0);
             }
         }
@@ -325,8 +382,10 @@ impl Subject for OnWorkload<'_> {
     fn run(&self, thread: usize, iterations: u64) {
         let own = &self.workload.threads[thread];
         let shift = own.layout.shift_bytes(own.samples.load(Ordering::Relaxed) as u64);
-        let location = own.location.load(Ordering::Relaxed);
-        let base = own.region.pointer().wrapping_add(location + shift);
+        let base = |of: &AtomicUsize| {
+            own.region.pointer().wrapping_add(of.load(Ordering::Relaxed) + shift)
+        };
+        let bases = Bases { source: base(&own.sources), target: base(&own.targets) };
         let mut index = own.list.load(Ordering::Relaxed);
         let mut position = own.position.load(Ordering::Relaxed);
         let mut rest = iterations as usize;
@@ -337,14 +396,14 @@ impl Subject for OnWorkload<'_> {
             // thread with the slack after it, contains them at every location and under every
             // shift. Only this thread uses the region.
             unsafe {
-                list.run(self.candidate.routine, position..position + count, base, self.read)
+                list.run(self.candidate.routine, position..position + count, bases, self.read)
             };
             rest -= count;
             position += count;
             if position == list.len() {
                 position = 0;
                 index = match self.workload.turn {
-                    Turn::List => (index + 1) % own.lists.len(),
+                    Turn::List | Turn::Part => (index + 1) % own.lists.len(),
                     Turn::Round => index,
                 };
             }
@@ -355,8 +414,8 @@ impl Subject for OnWorkload<'_> {
 
 impl PerThread {
     fn new(region: Region, lists: Vec<List>, layout: Layout) -> Self {
-        let [samples, location, list, position] = [const { AtomicUsize::new(0) }; 4];
-        Self { region, lists, layout, samples, location, list, position }
+        let [samples, sources, targets, list, position] = [const { AtomicUsize::new(0) }; 5];
+        Self { region, lists, layout, samples, sources, targets, list, position }
     }
 
     fn start(&self, list: usize, position: usize) {

@@ -60,21 +60,24 @@ fn lists_have_equal_sizes_in_different_orders() {
 fn location_changes_with_each_round() {
     let sizes = Distribution::uniform("test", 64..=64);
     let level = |level| Workload::drawn(&mix(&sizes, level), &Caches::default(), 1).unwrap();
-    let resident = Workload::resident(2048, Alignment::default(), 1, 1).unwrap();
-    for workload in [level(Level::L1), level(Level::L2), resident] {
+    let resident =
+        |branches| Workload::resident(2048, Alignment::default(), branches, 1, 1).unwrap();
+    let [repeating, random] = [Branches::Repeating, Branches::Random].map(resident);
+    for workload in [level(Level::L1), level(Level::L2), repeating, random] {
         let candidates = &available(Function::Memcpy, Plain::C)[..3];
         let start = |candidate: &Candidate, round| {
             OnWorkload::new(*candidate, &workload, ThenRead::Nothing).prepare(0, round, 64);
             let own = &workload.threads[0];
             assert_eq!(own.position.load(Ordering::Relaxed), 0);
-            let location = own.location.load(Ordering::Relaxed);
+            let [sources, targets] =
+                [&own.sources, &own.targets].map(|it| it.load(Ordering::Relaxed));
             // With random sizes, each sample has its own list, and the round has one location.
             let list = match workload.turn {
-                Turn::List => 0,
+                Turn::List | Turn::Part => 0,
                 Turn::Round => own.list.load(Ordering::Relaxed),
             };
             let first = own.lists[list].operation(0);
-            (location + first.source, location + first.target)
+            (sources + first.source, targets + first.target)
         };
         let mut rounds = HashSet::new();
         for round in 0..16 {
@@ -90,7 +93,8 @@ fn location_changes_with_each_round() {
 /// A sample stays at its round's location, however many operations it has.
 #[test]
 fn resident_sample_stays_on_its_list() {
-    let workload = Workload::resident(100, Alignment::default(), 1, 1).unwrap();
+    let workload =
+        Workload::resident(100, Alignment::default(), Branches::Repeating, 1, 1).unwrap();
     let subject =
         OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::Nothing);
     subject.prepare(0, 7, 1);
@@ -100,8 +104,32 @@ fn resident_sample_stays_on_its_list() {
     assert_eq!(own.position.load(Ordering::Relaxed), 5);
 }
 
-/// Two buffers lie at the requested bad offset, even if they are 4 GiB apart, and only the
-/// buffers use memory.
+/// With random branches, the next sample has other alignments, and a sample longer than a list goes
+/// on with the next list. With repeating ones, it has the same 64 operations.
+#[test]
+fn resident_alignments_repeat_only_if_requested() {
+    for (branches, is_same) in [(Branches::Random, false), (Branches::Repeating, true)] {
+        let workload = Workload::resident(100, Alignment::default(), branches, 1, 1).unwrap();
+        let own = &workload.threads[0];
+        let subject =
+            OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::First);
+        let alignments = || {
+            subject.prepare(0, 7, 1);
+            let list = &own.lists[own.list.load(Ordering::Relaxed)];
+            let first: Vec<_> = (0..OPERATIONS_REPEATING).map(|at| list.operation(at)).collect();
+            let before = own.list.load(Ordering::Relaxed);
+            subject.run(0, list.len() as u64 + 3);
+            let has_moved = own.list.load(Ordering::Relaxed) != before;
+            assert_eq!((has_moved, own.position.load(Ordering::Relaxed)), (!is_same, 3));
+            first
+        };
+        assert_eq!(alignments() == alignments(), is_same, "{branches:?}");
+        let all: usize = own.lists.iter().map(List::len).sum();
+        assert_eq!(all >= OPERATIONS_OF_ALL_LISTS / 2, !is_same, "{branches:?}");
+    }
+}
+
+/// Two buffers lie at the requested bad offset, also 4 GiB apart, and only the buffers take memory.
 #[test]
 fn pair_has_requested_distance() {
     for (multiple_of, and) in [(4096, 1), (4096, 4064), (4 << 30, 33)] {

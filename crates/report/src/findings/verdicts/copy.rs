@@ -5,10 +5,29 @@ use haul_model::{Comparison, Nanos, Record};
 
 use super::{Tone, Verdict, row, settle, speed_of};
 use crate::findings::distribution::{self, Compared};
+use crate::findings::stream;
 use crate::findings::tune::{self, Advice};
 use crate::findings::{is, mean, of_haul, size, tone, values};
 use crate::select::field;
 use crate::text;
+
+/// The calls of recorded programs.
+pub(super) fn programs(records: &[&Record]) -> Option<Verdict> {
+    let all = stream::compared(records);
+    let mean = mean(&all)?;
+    let text = format!("{}{}", speed_of(&mean), stream::losses(&all));
+    let tone = stream::tone(&all, &mean);
+    let action = match tone {
+        Tone::Worse => {
+            "see which copy is best at your call sites: `haul copy advise --stream FILE`"
+        }
+        Tone::Unknown => "measure longer: `haul copy bench --stream FILE --budget 1m`",
+        _ => "nothing",
+    };
+    let question = format!("as your programs call: {}", text::count(all.len(), "stream"));
+    let course = all.iter().map(|(_, comparison)| comparison.ratio);
+    Some(row(name::COPY_STREAM, &question, text, tone).act(action).course(course))
+}
 
 /// One row per function on the sizes that services copy.
 pub(super) fn services(records: &[&Record]) -> Vec<Verdict> {
@@ -87,6 +106,25 @@ pub(super) fn losses(records: &[&Record]) -> Option<Verdict> {
     let text = format!("slower in {}: {}", count.unwrap_or("some"), worst.trim_end_matches('.'));
     let action = "measure your sizes: `haul copy bench --distribution FILE`";
     Some(row(&found.experiment, "where haul’s copies lose", text, Tone::Worse).act(action))
+}
+
+/// The regimes of branches and readers in which haul is slower than the baseline, on the sizes that
+/// services copy.
+pub(super) fn regimes(records: &[&Record]) -> Option<Verdict> {
+    let found = distribution::lost_regimes(records);
+    let (worst, comparison) = found.first()?;
+    let others = match found.len() {
+        1 => String::new(),
+        several => format!(", the worst of {several} such"),
+    };
+    let text = format!("slower: {}{others}", speed_of(comparison));
+    let question = format!(
+        "{}, {}",
+        field(worst, key::FUNCTION).unwrap_or_default(),
+        distribution::regime(worst)
+    );
+    let action = "see which copy is best: `haul copy advise --sizes SIZE --predictable --read`";
+    Some(row(name::COPY_DISTRIBUTION, &question, text, Tone::Worse).act(action))
 }
 
 /// haul at one size at a time, compared with every kernel and with libc.

@@ -81,8 +81,10 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Verdict> {
                 from_finding("from the old runs to the new ones", found, "look at the table below")
             }),
     );
+    rows.extend(copy::programs(&records));
     rows.extend(copy::services(&records));
     rows.extend(copy::losses(&records));
+    rows.extend(copy::regimes(&records));
     rows.extend(copy::by_size(&by_run));
     rows.extend(runs.iter().find_map(|run| heap::growth(run)));
     rows.extend(runs.iter().find_map(|run| heap::pairs(run)));

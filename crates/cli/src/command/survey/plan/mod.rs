@@ -13,8 +13,10 @@ use std::time::Duration;
 use haul_experiments::Experiment;
 use haul_experiments::channel::{self, Launch, Subject, Target};
 use haul_experiments::copy::drawn::Shape;
+use haul_experiments::copy::stream::Programs;
 use haul_experiments::copy::tune::Tune;
-use haul_experiments::copy::{Drawn, Function, Sizes};
+use haul_experiments::copy::workload::Branches;
+use haul_experiments::copy::{Drawn, Function, Sizes, ThenRead};
 use haul_experiments::drive::Program;
 use haul_experiments::experiment::Time;
 use haul_experiments::forward::{self, Flow, Forwarder, Layout, Source};
@@ -55,6 +57,8 @@ struct Extent {
     bandwidth: Walk,
     fault: Duration,
     class: Duration,
+    /// The calls of all recorded programs together.
+    programs: Duration,
     drawn: Duration,
     size: Duration,
     /// The number of powers of two between adjacent sizes.
@@ -78,17 +82,26 @@ struct Extent {
 /// The distribution that represents the copies of services.
 const SERVICE: &str = "service";
 
+/// The regimes of calls other than random sizes whose targets are not read. A quick survey has only
+/// the first, in which masks lose most.
+const REGIMES: [(Branches, ThenRead); 3] = [
+    (Branches::Repeating, ThenRead::First),
+    (Branches::Repeating, ThenRead::Nothing),
+    (Branches::Random, ThenRead::First),
+];
+
 const QUICK: Extent = Extent {
     bandwidth: Walk::QUICK,
-    fault: Duration::from_millis(250),
-    class: Duration::from_millis(200),
-    drawn: Duration::from_millis(250),
-    size: Duration::from_millis(250),
+    fault: Duration::from_millis(200),
+    class: Duration::from_millis(150),
+    programs: Duration::from_millis(600),
+    drawn: Duration::from_millis(200),
+    size: Duration::from_millis(200),
     octaves: 3,
     size_max_bytes: 16 << 20,
     distributions: &[SERVICE],
-    heap: Duration::from_millis(220),
-    channel: Duration::from_millis(220),
+    heap: Duration::from_millis(200),
+    channel: Duration::from_millis(200),
     channel_sizes: &[64, 4 << 10, 64 << 10, 1 << 20],
     channel_sizes_busy: &[],
     channel_sizes_large: &[],
@@ -99,7 +112,8 @@ const FULL: Extent = Extent {
     bandwidth: Walk::FULL,
     fault: Duration::from_millis(1000),
     class: Duration::from_millis(1100),
-    drawn: Duration::from_millis(1150),
+    programs: Duration::from_millis(7500),
+    drawn: Duration::from_millis(1050),
     size: Duration::from_millis(1150),
     octaves: 1,
     size_max_bytes: 256 << 20,
@@ -133,7 +147,7 @@ fn tuning(quick: bool) -> Tune {
     if quick {
         // Twice the last cache of most machines: enough to show where streaming wins.
         let size_max_bytes = Some(32 << 20);
-        return Tune { budget: Duration::from_secs(4), size_max_bytes, ..Tune::default() };
+        return Tune { budget: Duration::from_millis(3500), size_max_bytes, ..Tune::default() };
     }
     Tune { budget: Duration::from_secs(40), ..Tune::default() }
 }
@@ -217,6 +231,13 @@ pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -
         Drawn { budget: extent.drawn, ..drawn }
     };
     let mut steps: Steps = Vec::new();
+    if let Some(programs) = Programs::built_in(extent.programs) {
+        steps.push(Box::new(programs));
+    }
+    for &(branches, then_read) in &REGIMES[..if quick { 1 } else { REGIMES.len() }] {
+        let of_service = drawn(Function::Memcpy, SERVICE);
+        steps.push(Box::new(Drawn { branches, then_read, ..of_service }));
+    }
     for (function, levels) in [
         (Function::Memcpy, &Level::ALL[..]),
         (Function::Memmove, &[Level::L1]),

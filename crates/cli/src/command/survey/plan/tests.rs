@@ -1,5 +1,8 @@
 use std::time::Instant;
 
+use haul_experiments::copy::stream::{Recorded, Replay, recorded};
+use haul_model::stream::{self, Call, Site};
+
 use super::*;
 use crate::command::steps::Schedule;
 
@@ -102,6 +105,9 @@ fn full_plan_covers_figures_of_page() {
         "memcpy, 256 MiB",
         "memset, 2 KiB",
         "memcpy, service, mixed, 2 threads",
+        "memcpy, service, l1, repeating",
+        "memcpy, service, l1, then read first",
+        "memcpy, service, l1, repeating, then read first",
     ] {
         assert!(after.iter().any(|name| name == what), "{what}: {after:?}");
     }
@@ -113,6 +119,70 @@ fn full_plan_covers_figures_of_page() {
     }
     let alone = names(&plan(false, &resources(1, 64 << 30)).after);
     assert!(!alone.iter().any(|name| name.contains("threads")), "{alone:?}");
+}
+
+/// A survey has room for thirteen programs of 20,000 calls in 8 MiB each.
+#[test]
+fn plans_have_room_for_streams() {
+    let large = Caches::from_sizes(&[48 << 10, 2 << 20, 260 << 20]);
+    let large = Resources { caches: large, ..resources(2, 24 << 30) };
+    let small = [1, 2, 8, 128, 1024].map(|processors| resources(processors, 64 << 30));
+    let full = small.iter().map(|resources| (false, resources, 225));
+    for (quick, resources, most) in full.chain([(true, &large, 25)]) {
+        let own = recorded::built_in().into_iter().map(Replay::new).collect();
+        let mut programs = Programs { replays: own };
+        let extent = if quick { QUICK } else { FULL };
+        programs.set_budget(extent.programs);
+        let others = plan(quick, resources).time(&resources.caches).whole()
+            - programs.time(&resources.caches).whole();
+        programs.replays = vec![Replay::new(recorded()); 13];
+        programs.set_budget(extent.programs);
+        let whole = others + programs.time(&resources.caches).whole();
+        let processors = resources.processors;
+        assert!(whole <= Duration::from_secs(most), "{quick}, {processors}: {whole:?}");
+    }
+}
+
+fn recorded() -> Recorded {
+    let site = Site { module: "m".into(), offset: 0, symbol: None, sampled: 0, read_soon: 0 };
+    let call = Call {
+        function: stream::Function::Memset { zero: true },
+        site: 0,
+        size: 300,
+        target: 0,
+        source: None,
+        since: stream::TimeClass::default(),
+        read: stream::Read::Unknown,
+    };
+    let text = String::new;
+    let header = stream::Header {
+        program: "m".into(),
+        about: text(),
+        time: text(),
+        machine: text(),
+        libc: text(),
+        thread: 0,
+        process_calls: 20_000,
+        thread_calls: 20_000,
+        skipped: 0,
+        left_out: 0,
+        reads_by: stream::ReadsBy::Breakpoint,
+        pages: 2048,
+    };
+    let stream = stream::Stream { header, sites: vec![site], calls: vec![call; 20_000] };
+    Recorded::new("m", stream, None).unwrap()
+}
+
+/// Streams are the first copies that a survey measures, if haul contains any.
+#[test]
+fn streams_precede_other_copies() {
+    let count = recorded::names().count();
+    for quick in [true, false] {
+        let plan = plan(quick, &resources(2, 64 << 30));
+        let first = plan.after.first().unwrap().name();
+        let is_first = first.starts_with(&format!("copies as your programs call: {count} stream"));
+        assert_eq!(is_first, count > 0, "{first}");
+    }
 }
 
 #[test]

@@ -1,0 +1,255 @@
+//! One code location for each call site, and the timed loop.
+//!
+//! A branch predictor knows a branch by its address. So haul's inline code exists once for each
+//! site, and so does the instruction that calls a function by its pointer. The loop reaches a
+//! location by an indirect call, which costs the same for every subject.
+
+use std::hint::black_box;
+
+use haul_copy::kernel::{CopyFn, FillFn};
+
+use crate::copy::operations::FILL_BYTE;
+
+/// The number of sites with a code location of their own. The last one is shared by the sites with
+/// the fewest calls.
+pub const SITES: usize = 64;
+
+/// The functions: memcpy, memmove and memset.
+const FUNCTIONS: usize = 3;
+
+/// The code locations of a site: each function, without and with a reader.
+const VARIANTS: usize = 2 * FUNCTIONS;
+
+/// All code locations of a subject.
+const LOCATIONS: usize = VARIANTS * SITES;
+
+/// A function of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Called {
+    /// memcpy.
+    Memcpy = 0,
+    /// memmove, or a memcpy whose source and target overlap.
+    Memmove = 1,
+    /// memset.
+    Memset = 2,
+}
+
+/// A call, as the loop reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Entry {
+    target: u32,
+    /// The offset of the source. For memset it is the byte.
+    source: u32,
+    size: u32,
+    location: u32,
+}
+
+const _: () = assert!(size_of::<Entry>() == 16);
+
+impl Entry {
+    /// A call from the site with this number, with a reader of the target's first 8 bytes or
+    /// without one.
+    ///
+    /// # Panics
+    /// There is no such site.
+    #[must_use]
+    pub fn new(
+        (site, called, is_read): (usize, Called, bool),
+        target: u32,
+        source: u32,
+        size: u32,
+    ) -> Self {
+        assert!(site < SITES, "site {site} of {SITES}");
+        let location = site * VARIANTS + 2 * called as usize + usize::from(is_read);
+        Self { target, source, size, location: location as u32 }
+    }
+
+    /// The value for memset's source.
+    #[must_use]
+    pub fn byte(is_zero: bool) -> u32 {
+        if is_zero { 0 } else { FILL_BYTE.into() }
+    }
+
+    /// The function, the offsets of target and source, and the size.
+    #[must_use]
+    pub fn parts(self) -> (Called, usize, usize, usize) {
+        let called = match self.location as usize % VARIANTS / 2 {
+            0 => Called::Memcpy,
+            1 => Called::Memmove,
+            _ => Called::Memset,
+        };
+        (called, self.target as usize, self.source as usize, self.size as usize)
+    }
+}
+
+/// The functions of a subject that is called by pointers.
+#[derive(Clone, Copy, Debug)]
+pub struct Pointers {
+    /// memcpy.
+    pub copy: CopyFn,
+    /// memmove.
+    pub copy_within: CopyFn,
+    /// memset.
+    pub fill: FillFn,
+}
+
+/// How the calls of a subject are made.
+#[derive(Clone, Copy, Debug)]
+pub enum Calls {
+    /// haul's functions, inlined at each site.
+    Inline,
+    /// By pointers, with a call instruction at each site.
+    Pointers(Pointers),
+}
+
+impl Calls {
+    /// The value of the record parameter `call`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Pointers(_) => "c",
+        }
+    }
+
+    /// Performs the calls in their order, `passes` times.
+    ///
+    /// # Safety
+    /// The caller must have exclusive access to the memory after `base`. Source and target of every
+    /// call must lie in it, with 8 bytes after each target.
+    pub unsafe fn run(&self, entries: &[Entry], base: *mut u8, passes: u64) {
+        match self {
+            // SAFETY: the caller keeps the contract of this function, which is also the callee's.
+            Self::Inline => unsafe { run(&Inline, entries, base, passes) },
+            // SAFETY: as above.
+            Self::Pointers(pointers) => unsafe { run(pointers, entries, base, passes) },
+        }
+    }
+}
+
+/// The part that differs between subjects.
+trait Caller {
+    /// Performs one call.
+    ///
+    /// # Safety
+    /// As for the function: `size` bytes must be writable at `target`, and except for memset
+    /// readable at `source`.
+    unsafe fn call<const CALLED: u8>(&self, target: *mut u8, source: Source, size: usize);
+}
+
+/// The source, or the byte of a memset.
+#[derive(Clone, Copy)]
+struct Source {
+    base: *const u8,
+    value: u32,
+}
+
+impl Source {
+    #[inline(always)]
+    fn pointer(self) -> *const u8 {
+        self.base.wrapping_add(self.value as usize)
+    }
+}
+
+struct Inline;
+
+const MEMCPY: u8 = Called::Memcpy as u8;
+const MEMMOVE: u8 = Called::Memmove as u8;
+
+impl Caller for Inline {
+    #[inline(always)]
+    unsafe fn call<const CALLED: u8>(&self, target: *mut u8, source: Source, size: usize) {
+        match CALLED {
+            // SAFETY: the caller keeps the contract of `call`.
+            MEMCPY => unsafe { haul_copy::memcpy(target, source.pointer(), size) },
+            // SAFETY: as above.
+            MEMMOVE => unsafe { haul_copy::memmove(target, source.pointer(), size) },
+            // SAFETY: as above.
+            _ => unsafe { haul_copy::memset(target, source.value as u8, size) },
+        };
+    }
+}
+
+impl Caller for Pointers {
+    #[inline(always)]
+    unsafe fn call<const CALLED: u8>(&self, target: *mut u8, source: Source, size: usize) {
+        match CALLED {
+            // SAFETY: the caller keeps the contract of `call`.
+            MEMCPY => unsafe { (self.copy)(target, source.pointer(), size) },
+            // SAFETY: as above.
+            MEMMOVE => unsafe { (self.copy_within)(target, source.pointer(), size) },
+            // SAFETY: as above.
+            _ => unsafe { (self.fill)(target, source.value as i32, size) },
+        };
+    }
+}
+
+/// The code of one call at one site. It returns a value that depends on the read bytes.
+type Location<C> = unsafe fn(&C, *mut u8, &Entry) -> u64;
+
+/// The code location. The site's number is part of the result, because the compiler would merge
+/// equal functions otherwise.
+#[inline(never)]
+unsafe fn location<C: Caller, const SITE: usize, const CALLED: u8, const IS_READ: bool>(
+    caller: &C,
+    base: *mut u8,
+    entry: &Entry,
+) -> u64 {
+    let target = base.wrapping_add(entry.target as usize);
+    let source = Source { base, value: entry.source };
+    // SAFETY: the caller of `run` promises that source and target lie in the memory after `base`.
+    unsafe { caller.call::<CALLED>(target, source, entry.size as usize) };
+    if !IS_READ {
+        return SITE as u64;
+    }
+    // SAFETY: the caller of `run` promises 8 readable bytes from the target on. The load may be
+    // unaligned.
+    let read = unsafe { target.cast::<u64>().read_unaligned() };
+    read.wrapping_add(SITE as u64)
+}
+
+/// The code locations of a site.
+fn variants<C: Caller, const SITE: usize>() -> [Location<C>; VARIANTS] {
+    [
+        location::<C, SITE, 0, false>,
+        location::<C, SITE, 0, true>,
+        location::<C, SITE, 1, false>,
+        location::<C, SITE, 1, true>,
+        location::<C, SITE, 2, false>,
+        location::<C, SITE, 2, true>,
+    ]
+}
+
+macro_rules! all_sites {
+    ($caller:ident: $($site:literal)*) => {
+        [$(variants::<$caller, $site>()),*]
+    };
+}
+
+/// All code locations, in the order of [`Entry::new`].
+fn locations<C: Caller>() -> [Location<C>; LOCATIONS] {
+    let sites: [[Location<C>; VARIANTS]; SITES] = all_sites!(C:
+        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+        32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60
+        61 62 63);
+    std::array::from_fn(|at| sites[at / VARIANTS][at % VARIANTS])
+}
+
+/// The timed loop.
+#[inline(never)]
+unsafe fn run<C: Caller>(caller: &C, entries: &[Entry], base: *mut u8, passes: u64) {
+    // The compiler must not know the functions, because it would call them without a pointer.
+    let (locations, caller) = (black_box(locations::<C>()), black_box(caller));
+    let mut sum = 0u64;
+    for _ in 0..passes {
+        for entry in entries {
+            let location = locations[entry.location as usize];
+            // SAFETY: the caller keeps the contract of this function for every entry.
+            sum = sum.wrapping_add(unsafe { location(caller, base, entry) });
+        }
+    }
+    // The sum is used, so that the compiler keeps every load.
+    black_box(sum);
+}
