@@ -15,11 +15,11 @@ use super::number::number;
 /// memmove and memset. The program's input, output and exit code are unchanged. FILE holds a
 /// stream: the calls of one thread in their order, with sizes, call sites, and offsets that keep
 /// alignments, overlap and reuse, but without addresses and contents. The thread is the one with
-/// the most calls, of the process with the most calls, unless --all asks for every one.
+/// the most calls, of the process with the most calls, unless --all-threads asks for every one.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy record -o sort.stream -- sort words > sorted\n  \
     haul copy record --skip 100000 --calls 20000 -o git.stream -- git log -p > log\n  \
-    haul copy record --all streams -- make -j2\n\n\
+    haul copy record --all-threads streams -- make -j2\n\n\
     Exit codes: the program's own, or 128 plus the signal that ended it; 1 if nothing was recorded. Ctrl-C \
     goes to the program: haul asks it to end after 5 s, and ends it at a second Ctrl-C.")]
 pub(crate) struct Record {
@@ -28,7 +28,7 @@ pub(crate) struct Record {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out_file: Option<PathBuf>,
     /// Folder for the streams of all threads of all processes, instead of FILE
-    #[arg(long, value_name = "FOLDER", conflicts_with = "out_file")]
+    #[arg(long = "all-threads", value_name = "FOLDER", conflicts_with = "out_file")]
     pub(crate) all: Option<PathBuf>,
     /// Calls that are kept of each thread
     #[arg(long, value_name = "N", default_value_t = 300_000,

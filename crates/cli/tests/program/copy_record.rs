@@ -106,6 +106,24 @@ fn stream_has_calls_of_program_exactly() {
     assert_eq!(last, [("memcpy", 5), ("memmove", 6), ("memset", 7), ("memset", 8)]);
 }
 
+/// The quick start of docs/stream.md.
+#[test]
+fn documented_example_runs_as_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let words: String = (0..2000).map(|word| format!("{}\n", word * 7919 % 2003)).collect();
+    fs::write(folder.path().join("words"), words).unwrap();
+    let arguments = ["-o", "sort.stream", "--", "sort", "words"];
+    let ran = run(&mut record(folder.path(), &arguments)).expect(0);
+    assert_eq!(ran.out.lines().count(), 2000);
+    let head =
+        Command::new("head").args(["-n", "1", "sort.stream"]).current_dir(folder.path()).output();
+    let line = String::from_utf8(head.unwrap().stdout).unwrap();
+    let begin = "{\"schema\":\"haul.stream/1\",\"program\":\"sort\",\"about\":\"\",";
+    assert!(line.starts_with(begin), "{line}");
+    // Without -o, the program names the stream.
+    run(&mut record(folder.path(), &["--", "sort", "words"])).expect(0).says(&["sort-2.stream"]);
+}
+
 #[test]
 fn options_limit_kept_calls() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +170,7 @@ fn all_keeps_each_thread_and_each_process() {
     fs::rename(folder.path().join("p"), folder.path().join("p1")).unwrap();
     program(folder.path(), "int main(void) { memset(page, 2, 15); return 0; }", &[]);
     fs::rename(folder.path().join("p"), folder.path().join("p2")).unwrap();
-    run(&mut record(folder.path(), &["--all", "streams", "--", "./p1"])).expect(0);
+    run(&mut record(folder.path(), &["--all-threads", "streams", "--", "./p1"])).expect(0);
     let streams = streams(&folder.path().join("streams"));
     let with = |size: u32| -> Vec<(&str, usize)> {
         let count = |stream: &Stream| {
@@ -175,7 +193,7 @@ fn all_keeps_each_thread_and_each_process() {
     }
     // One file has the busiest thread of the busiest process; the others are counted.
     let ran = run(&mut record(folder.path(), &["-o", "one", "--", "./p1"])).expect(0);
-    ran.says(&["2 other threads of the process", "2 other processes", "--all"]);
+    ran.says(&["2 other threads of the process", "2 other processes", "--all-threads"]);
     assert_eq!(stream(&folder.path().join("one")).header.thread_calls, 3000);
 }
 

@@ -144,7 +144,7 @@ fn others(recording: &Recording<'_>, kept: usize) -> Vec<String> {
         let program = &recording.processes[*most].program;
         lines.push(format!(
             "left out: {} other processes, with {total} calls; the most, {most_calls}, are of \
-             {program}; --all FOLDER keeps each thread",
+             {program}; --all-threads FOLDER keeps each thread",
             elsewhere.len()
         ));
     }
