@@ -21,8 +21,8 @@ use crate::outcome::{self, Metric, Template};
 /// The intended time of a sample, which has at least one pass over the stream.
 const SAMPLE: Duration = Duration::from_micros(300);
 
-/// The time beyond the rounds: calibration and the fewest rounds of every subject, for each call and
-/// for each copied byte in L2 and beyond it; and touching and proving each byte of the arena.
+/// The time beyond the rounds: calibration and the fewest rounds of every subject, for each call
+/// and for each copied byte in L2 and beyond it; and touching and proving each byte of the arena.
 const OVERHEAD_NS_PER_CALL: f64 = 700.0;
 const OVERHEAD_NS_PER_BYTE: f64 = 1.2;
 const OVERHEAD_NS_PER_BYTE_FAR: f64 = 4.0;
