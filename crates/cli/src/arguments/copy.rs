@@ -48,8 +48,8 @@ pub(crate) struct List {
 /// Rust or with haul.h: up to 64 bytes are copied inline, larger sizes by one call. `haul-c` is
 /// called through C at every size. On size classes and single sizes, where functions are compared,
 /// `haul` is called through C as libc is, and `haul-inline` is the inline code. The parameter
-/// `call` of each record of streams and drawn sizes says which one it is. On streams, `empty` calls a
-/// function that does nothing, with the same loop and reads.
+/// `call` of each record of streams and drawn sizes says which one it is. On streams, `empty` calls
+/// a function that does nothing, with the same loop and reads.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
     haul copy bench --distribution sizes.csv --level all --json > bench.jsonl\n  \
