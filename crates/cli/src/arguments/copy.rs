@@ -44,13 +44,12 @@ pub(crate) struct List {
 /// one run, with the library against itself as the noise floor. Without --stream, --distribution,
 /// --size-class or --sizes, the built-in distribution `service` is measured.
 ///
-/// On streams and distributions, `haul` is the code in programs that are compiled with haul, in Rust
-/// or with haul.h: up to 64 bytes are copied inline, larger sizes by one call. `haul-c` is called
-/// through C
-/// at every size. On size classes and single sizes, where functions are compared, `haul` is called
-/// through C as libc is, and `haul-inline` is the inline code. The parameter `call` of each record
-/// of drawn sizes says which one it is. On streams, `empty` is the cost of the loop and the reads
-/// without a copy.
+/// On streams and distributions, `haul` is the code in programs that are compiled with haul, in
+/// Rust or with haul.h: up to 64 bytes are copied inline, larger sizes by one call. `haul-c` is
+/// called through C at every size. On size classes and single sizes, where functions are compared,
+/// `haul` is called through C as libc is, and `haul-inline` is the inline code. The parameter
+/// `call` of each record of streams and drawn sizes says which one it is. On streams, `empty` calls
+/// a function that does nothing, with the same loop and reads.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
     haul copy bench --distribution sizes.csv --level all --json > bench.jsonl\n  \

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haul_measure::Caches;
 use haul_model::experiment::{key, name};
-use haul_model::{Bytes, Comparison, Record, Settle, Verdict};
+use haul_model::{Bytes, Comparison, Record, Verdict};
 
 use super::stream::Replay;
 use super::subjects::Selection;
@@ -206,8 +206,10 @@ pub fn sentence(record: &Record) -> String {
         }
         Verdict::NoDifference => format!("no difference: {call} takes {figures}"),
         Verdict::CannotTell => {
-            let remedy = c.settle().map_or("", Settle::text);
-            format!("cannot tell: {call} takes {figures}; {remedy}")
+            format!(
+                "cannot tell: {call} takes {figures}; measure longer (--budget), or on a quieter \
+                 machine"
+            )
         }
     };
     format!("{}: {answer}.", calls(record))

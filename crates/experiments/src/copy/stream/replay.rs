@@ -21,10 +21,11 @@ use crate::outcome::{self, Metric, Template};
 /// The intended time of a sample, which has at least one pass over the stream.
 const SAMPLE: Duration = Duration::from_micros(300);
 
-/// The time beyond the rounds: the fewest rounds of every subject for each call and for each
-/// copied byte, and touching and proving each byte of the arena.
-const OVERHEAD_NS_PER_CALL: f64 = 300.0;
-const OVERHEAD_NS_PER_BYTE: f64 = 3.0;
+/// The time beyond the rounds: calibration and the fewest rounds of every subject, for each call
+/// and for each copied byte in L2 and beyond it; and touching and proving each byte of the arena.
+const OVERHEAD_NS_PER_CALL: f64 = 700.0;
+const OVERHEAD_NS_PER_BYTE: f64 = 1.2;
+const OVERHEAD_NS_PER_BYTE_FAR: f64 = 4.0;
 const OVERHEAD_NS_PER_ARENA_BYTE: f64 = 4.0;
 
 /// The calls of a program in their order, which compares subjects with libc.
@@ -145,11 +146,13 @@ impl Experiment for Replay {
         self.budget = budget;
     }
 
-    fn overhead(&self, _: &Caches) -> Duration {
+    fn overhead(&self, caches: &Caches) -> Duration {
         let stream = self.stream();
+        let is_near = stream.arena_bytes() <= caches.l2_bytes as u64;
+        let each_byte = if is_near { OVERHEAD_NS_PER_BYTE } else { OVERHEAD_NS_PER_BYTE_FAR };
         SMALL
             + nanoseconds(OVERHEAD_NS_PER_CALL, stream.calls.len())
-            + nanoseconds(OVERHEAD_NS_PER_BYTE, stream.bytes() as usize)
+            + nanoseconds(each_byte, stream.bytes() as usize)
             + nanoseconds(OVERHEAD_NS_PER_ARENA_BYTE, stream.arena_bytes() as usize)
     }
 

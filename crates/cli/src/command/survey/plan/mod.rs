@@ -94,7 +94,7 @@ const QUICK: Extent = Extent {
     bandwidth: Walk::QUICK,
     fault: Duration::from_millis(200),
     class: Duration::from_millis(150),
-    programs: Duration::from_millis(600),
+    programs: Duration::from_millis(500),
     drawn: Duration::from_millis(200),
     size: Duration::from_millis(200),
     octaves: 3,
@@ -147,7 +147,7 @@ fn tuning(quick: bool) -> Tune {
     if quick {
         // Twice the last cache of most machines: enough to show where streaming wins.
         let size_max_bytes = Some(32 << 20);
-        return Tune { budget: Duration::from_millis(3500), size_max_bytes, ..Tune::default() };
+        return Tune { budget: Duration::from_millis(3400), size_max_bytes, ..Tune::default() };
     }
     Tune { budget: Duration::from_secs(40), ..Tune::default() }
 }
