@@ -14,9 +14,9 @@ use crate::dispatch::by_masks::{copy, fill};
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 use crate::dispatch::without_masks::{copy, fill};
 
-/// Defines a function under its exported name. With the System V convention on x86-64, it is a naked
-/// function with the body `$naked`. With any other convention, Windows' among them, it has the body
-/// `$otherwise`.
+/// Defines a function under its exported name. With the System V convention on x86-64, it is a
+/// naked function with the body `$naked`. With any other convention, Windows' among them, it has
+/// the body `$otherwise`.
 macro_rules! exported {
     (
         $(#[$doc:meta])*

@@ -87,8 +87,8 @@ pub(crate) static CHOSEN: AtomicU8 = AtomicU8::new(0);
 /// copy above 64 bytes.
 static SMALL: AtomicU8 = AtomicU8::new(0);
 
-/// 1 if small copies that are inlined into the caller are calls of code with masks; 0 otherwise, and
-/// before the first copy above 64 bytes. The inline code of `haul.h` reads it.
+/// 1 if small copies that are inlined into the caller are calls of code with masks; 0 otherwise,
+/// and before the first copy above 64 bytes. The inline code of `haul.h` reads it.
 #[unsafe(export_name = "haul_small_by_masks")]
 pub(crate) static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
 

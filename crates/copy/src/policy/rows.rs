@@ -62,11 +62,12 @@ const AVX2_PIECES: Choices = Choices {
     paged: false,
 };
 
-/// For Zen 4, which forwards no masked store to a load. Copies inlined with pieces take 0.6 to 0.9 of
-/// libc's time for one size at a time and 0.95 to 1.0 if the data is not in L1, but 0.92 for sizes
-/// that no predictor knows; called functions with masks take 0.74 to 0.78 for these, and up to 1.07
-/// otherwise, where called functions with pieces take up to 1.6. Fills with masks take 1.02 for
-/// sizes that no predictor knows, and fills with pieces 1.5 (2026-11-27, 2 processors).
+/// For Zen 4, which forwards no masked store to a load. Copies inlined with pieces take 0.6 to
+/// 0.9 of libc's time for one size at a time and 0.95 to 1.0 if the data is not in L1, but 0.92
+/// for sizes that no predictor knows; called functions with masks take 0.74 to 0.78 for these,
+/// and up to 1.07 otherwise, where called functions with pieces take up to 1.6. Fills with masks
+/// take 1.02 for sizes that no predictor knows, and fills with pieces 1.5 (2026-11-27, 2
+/// processors).
 const ZEN_4: Choices = Choices { small: Small::MasksInCalls, ..AVX2_PIECES };
 
 /// For Zen 5. `rep movsb` becomes faster than registers at 24 KiB, where both buffers together

@@ -17,8 +17,8 @@ use super::guarded::Guarded;
 use super::moving;
 use super::subjects::{dispatching_copiers, dispatching_fillers};
 
-/// The parts of the mangled name, each after its length: the instruction set, and the shape of small
-/// copies.
+/// The parts of the mangled name, each after its length: the instruction set, and the shape of
+/// small copies.
 const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
 const SMALL: [&str; 3] = ["9haul_copy", "6policy", "5SMALL17"];
 /// The byte that is read by code inlined into C. Its exported name has no parts.

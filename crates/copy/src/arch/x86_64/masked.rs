@@ -86,8 +86,8 @@ static CALLERS_COPIES: AtomicBool = AtomicBool::new(false);
 /// Like [`CALLERS_COPIES`], for fills.
 static CALLERS_FILLS: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether small copies and fills use masks, and whether copies do in code that is inlined into
-/// other crates.
+/// Sets whether small copies and fills use masks, and whether copies do in code that is inlined
+/// into other crates.
 pub(crate) fn set_in_force(by_masks: bool, callers_copies: bool) {
     for (atomic, bits) in [(&COPIES, COPY_PAGE_BITS), (&FILLS, FILL_PAGE_BITS)] {
         atomic.store(if by_masks { bits } else { 0 }, Ordering::SeqCst);
@@ -112,8 +112,9 @@ pub(crate) fn fills_for_callers() -> bool {
 /// result. Only registers that a call may change are written.
 ///
 /// `$whole` decides whether sizes from 64 bytes on may use AVX-512, and `$page` whether masks may
-/// be used at the target's address plus 16 in `ecx`; either jumps to `90`. Sizes above
-/// 256 bytes continue at `40`, with the text `$above`. The label `90` is a jump to `{otherwise}`, a memmove of any size.
+/// be used at the target's address plus 16 in `ecx`; either jumps to `90`. Sizes above 256 bytes
+/// continue at `40`, with the text `$above`. The label `90` is a jump to `{otherwise}`, a memmove
+/// of any size.
 macro_rules! copy_text {
     (whole: $whole:literal, page: $page:literal, above: $($above:tt)*) => {
         concat!(
