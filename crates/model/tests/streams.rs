@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use haul_model::stream::{ReadsBy, Stream};
+use proptest::prelude::*;
 
 /// All streams together, in bytes.
 const BYTES_MAX: u64 = 450_000;
@@ -44,4 +45,26 @@ fn committed_streams_are_those_of_the_readme() {
         assert!(in_order.is_sorted_by(|a, b| a >= b), "{name}: the busiest sites come first");
     }
     assert!(bytes <= BYTES_MAX, "{bytes} bytes of streams, of {BYTES_MAX}");
+}
+
+proptest! {
+    /// A damaged file is rejected, or is another stream that can be written.
+    #[test]
+    fn damaged_streams_are_read_without_harm(
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut: prop::sample::Index,
+        is_cut: bool,
+    ) {
+        let mut file = fs::read(folder().join("zstd.stream")).unwrap();
+        for (at, byte) in damage {
+            let at = at.index(file.len());
+            file[at] = byte;
+        }
+        if is_cut {
+            file.truncate(cut.index(file.len()));
+        }
+        if let Ok(stream) = Stream::read(&file) {
+            prop_assert_eq!(Stream::read(&stream.write().unwrap()).unwrap(), stream);
+        }
+    }
 }

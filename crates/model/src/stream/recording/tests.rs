@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::layout::{self, BLOCK_BYTES, EVENT_BYTES, block, head, process, thread};
 use super::*;
 use crate::stream::{Function, PAGE_BYTES, Read, ReadsBy, SIZE_MAX, Stream, TimeClass};
@@ -195,6 +197,39 @@ fn parse_survives_damage() {
         bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         if let Ok(recording) = Recording::parse(&bytes) {
             assert!(recording.threads.iter().all(|thread| thread.events.len() <= 682));
+        }
+    }
+}
+
+proptest! {
+    /// Whatever a process leaves in the file, its threads are streams that can be written.
+    #[test]
+    fn any_events_are_streams(
+        events in proptest::collection::vec(any::<[u64; 3]>(), 0..40),
+        samples in proptest::collection::vec(any::<[u64; 3]>(), 0..5),
+        near in proptest::collection::vec((any::<u16>(), any::<u16>(), any::<u16>()), 0..40),
+        damage in proptest::collection::vec((0..layout::blocks_at(2, 2), any::<u8>()), 0..8),
+        maps: String,
+    ) {
+        let near = near.into_iter().map(|(target, source, size)| {
+            event(BASE + u64::from(target), BASE + u64::from(source), size.into()).to_words()
+        });
+        let mut file = File::new();
+        let words: Vec<[u64; 3]> = events.into_iter().chain(near).collect();
+        let (calls, samples) = (file.block(&words), file.block(&samples));
+        file.thread(0, thread::FIRST_BLOCK, calls);
+        file.thread(1, thread::FIRST_SAMPLES, samples);
+        for (at, byte) in damage {
+            file.bytes[at] = byte;
+        }
+        let mut modules = Modules::default();
+        modules.add(&maps);
+        modules.add("0-ffffffffffff r-xp 0 0:0 0 /a/\u{1}");
+        if let Ok(recording) = Recording::parse(&file.bytes) {
+            for thread in 0..recording.threads.len() {
+                let stream = recording.stream(thread, &modules, &About::default());
+                prop_assert_eq!(Stream::read(&stream.write().unwrap()).unwrap(), stream);
+            }
         }
     }
 }

@@ -11,7 +11,8 @@ const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 #[test]
 fn shells_and_python_run_beside_jemalloc() {
     if !Path::new(JEMALLOC).exists() {
-        skip("jemalloc preloaded beside", "no libjemalloc.so.2", "apt-get install libjemalloc2");
+        let why = format!("no file {JEMALLOC}");
+        skip("jemalloc preloaded beside", &why, "apt-get install libjemalloc2");
         return;
     }
     let ours = library().display().to_string();
@@ -46,7 +47,7 @@ int main(void) {
 #[test]
 fn valgrind_finds_nothing_in_recorded_program() {
     if !is_here("valgrind") {
-        skip("valgrind over a recorded program", "no valgrind", "apt-get install valgrind");
+        skip("valgrind over a recorded program", "no valgrind on PATH", "apt-get install valgrind");
         return;
     }
     let setup = Setup::new();
@@ -76,8 +77,12 @@ fn program_runs_without_usable_file() {
 
 #[test]
 fn set_user_id_program_is_not_recorded() {
-    if !rustix::process::geteuid().is_root() || !is_here("setpriv") {
-        skip("set-user-id programs", "only root can make one here", "run as root");
+    if !rustix::process::geteuid().is_root() {
+        skip("set-user-id programs", "not running as root", "run it as root");
+        return;
+    }
+    if !is_here("setpriv") {
+        skip("set-user-id programs", "no setpriv on PATH", "apt-get install util-linux");
         return;
     }
     let setup = Setup::new();

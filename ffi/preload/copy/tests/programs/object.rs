@@ -6,7 +6,8 @@ use crate::setup::{is_here, library, skip, succeed};
 
 fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
     if !is_here(program) {
-        skip("the symbols of libhaul_copy_record", "no binutils", "apt-get install binutils");
+        let why = format!("no {program} on PATH");
+        skip("the symbols of libhaul_copy_record", &why, "apt-get install binutils");
         return None;
     }
     let output = succeed(Command::new(program).args(arguments).arg(library()));
