@@ -136,6 +136,18 @@ fn regime_in_which_haul_loses_is_named() {
     assert_eq!(lost(&lines), None);
     lines.push(of(1.4, "repeating", "first"));
     assert!(findings(&lines)[0].text.contains("haul saves 50%"), "{:?}", findings(&lines)[0]);
+    let of_libc = |branches, read, time| match of(1.0, branches, read) {
+        Line::Record(mut record) => {
+            (record.subject, record.samples) = ("libc".into(), vec![time]);
+            Line::from(record)
+        }
+        Line::Machine(_) => unreachable!("a distribution is a record"),
+    };
+    lines.insert(0, of_libc("repeating", "first", 3.0));
+    lines.push(of_libc("random", "nothing", 9.0));
+    let services = haul_report::verdicts(&lines);
+    let services = services.iter().find(|it| it.question == "memcpy, sizes that services copy");
+    assert_eq!(services.unwrap().text, "2.0 times as fast as libc (5.00 ns and 9.00 ns)");
     let verdict = lost(&lines).unwrap();
     let question = "memcpy, sizes of service that repeat, first 8 bytes read next";
     assert_eq!((verdict.question.as_str(), verdict.tone), (question, Tone::Worse));

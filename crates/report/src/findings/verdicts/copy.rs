@@ -65,12 +65,13 @@ pub(super) fn services(records: &[&Record]) -> Vec<Verdict> {
 
 /// ` (7.9 ns and 10.0 ns)`.
 fn figures(records: &[&Record], own: &Record, comparison: &Comparison) -> String {
+    let regime = [key::BRANCHES, key::THEN_READ];
     let same = [key::FUNCTION, key::DISTRIBUTION, key::LEVEL, key::THREADS, key::FILE];
     let baseline = records.iter().find(|record| {
         record.run == own.run
             && record.experiment == own.experiment
             && record.subject == comparison.baseline
-            && same.iter().all(|name| field(record, name) == field(own, name))
+            && same.iter().chain(&regime).all(|name| field(record, name) == field(own, name))
     });
     match (own.median(), baseline.and_then(|record| record.median())) {
         (Some(ours), Some(theirs)) => format!(" ({} and {})", Nanos(ours), Nanos(theirs)),
