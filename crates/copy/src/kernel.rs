@@ -117,7 +117,7 @@ static FILLS: &[FillKernel] = table! { FillKernel:
     "avx2", Avx2, arch::x86_64::avx2::fill, "ymm registers, 32 bytes at a time";
     "avx512vl", Avx512vl, arch::x86_64::avx512vl::fill, "ymm registers of AVX-512VL";
     "avx512", Avx512, arch::x86_64::avx512::fill, "zmm registers, 64 bytes at a time";
-    "masks", Avx512vl, arch::x86_64::masked::fill, "two masks up to 63 bytes, two whole registers up to 128, four up to 256";
+    "masks", Avx512vl, arch::x86_64::masked::fill, "two masks up to 64 bytes, two whole registers up to 128, four up to 256";
     "rep_stosb", Sse2, arch::x86_64::string::fill, "the microcode's loop, target aligned first";
     "stream_sse2", Sse2, arch::x86_64::sse2::stream_fill, "non-temporal xmm stores";
     "stream_avx2", Avx2, arch::x86_64::avx2::stream_fill, "non-temporal ymm stores";

@@ -70,7 +70,6 @@ macro_rules! fill_body {
     () => {
         core::arch::naked_asm!(
             $crate::arch::x86_64::masked::fill_text!(
-                whole: "cmp dword ptr [rip + {bits}], 0\nje 90f\n",
                 page: "test ecx, dword ptr [rip + {bits}]\njz 90f\n",
                 above: "cmp byte ptr [rip + {chosen}], {avx512}\njne 91f\n",
                 $crate::arch::x86_64::zmm_high::fill_above_256_text!(),
