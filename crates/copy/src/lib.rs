@@ -19,7 +19,7 @@
 //! | bytes | code | module |
 //! |---|---|---|
 //! | 0-64 | no loop, few branches, all loads before all stores; inlined into the caller, or one call of code that uses masks | `small`, `arch` |
-//! | 65-256 | four cache lines that overlap, no branch on the size; for 65-128 bytes, two lines if an inlined copy makes the call | `arch::generic` |
+//! | 65-256 | two cache lines that overlap up to 128 bytes, four above | `arch::generic`, or `arch` with masks |
 //! | 257 and more | up to 512 six or eight lines, then a loop aligned on the target, head and tail saved first | `arch::generic` |
 //! | from a threshold on | `rep movsb` or non-temporal stores, by [`Thresholds`] | `dispatch` |
 //!

@@ -194,10 +194,10 @@ pub(crate) use copy_text;
 
 /// The text of a memset: `rdi` is the target, `esi` the byte, `rdx` the length, `rax` the result.
 ///
-/// `$page` decides whether masks may be used at the target's address plus 64 in `ecx`; it jumps to
-/// `90` otherwise. Sizes above 256 bytes continue at `40`, with the text `$above`. The label `90` is
-/// a jump to `{otherwise}`, a memset of any size. The smallest sizes come first, unlike those of a
-/// copy: two thirds of a fleet's fills have at most 64 bytes.
+/// `$page` decides whether masks may be used at the target's address plus 64 in `ecx`; it jumps
+/// to `90` otherwise. Sizes above 256 bytes continue at `40`, with the text `$above`. The label
+/// `90` is a jump to `{otherwise}`, a memset of any size. The smallest sizes come first, unlike
+/// those of a copy: two thirds of a fleet's fills have at most 64 bytes.
 macro_rules! fill_text {
     (page: $page:literal, above: $($above:tt)*) => {
         concat!(
