@@ -197,7 +197,7 @@ pub(crate) use copy_text;
 /// `$page` decides whether masks may be used at the target's address plus 64 in `ecx`; it jumps
 /// to `90` otherwise. Sizes above 256 bytes continue at `40`, with the text `$above`. The label
 /// `90` is a jump to `{otherwise}`, a memset of any size. The smallest sizes come first, unlike
-/// those of a copy: two thirds of a fleet's fills have at most 64 bytes.
+/// those of a copy: four fifths of a fleet's fills have at most 64 bytes.
 macro_rules! fill_text {
     (page: $page:literal, above: $($above:tt)*) => {
         concat!(
