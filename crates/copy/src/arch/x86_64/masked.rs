@@ -15,7 +15,7 @@
 //! Three properties decide, and the code is a compromise between them:
 //!
 //! - A branch on a size that no predictor knows costs 15 to 20 cycles every few calls. Masks need
-//!   no branch up to 15 bytes, which are two thirds of a fleet's calls.
+//!   no branch up to 15 bytes, which are more than half of a fleet's calls.
 //! - A branch on a size that a predictor knows is free, and each unnecessary store costs half a
 //!   cycle. Above 15 bytes, the code therefore has the stores that the C library has.
 //! - The processor does not forward a store under a partial mask to a load: a program that reads
