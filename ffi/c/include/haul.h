@@ -1400,7 +1400,7 @@ void haul_channel_sending_free(struct haul_channel_sending *sending);
  *
  * haul_memcpy(), haul_memmove() and haul_memset() are macros too. Code in the caller moves up to 64
  * bytes; a larger size is one call. For a size that the compiler knows, only the moves of that size
- * remain. If the current policy moves small sizes by masks, which need no branch on the size, every
+ * remain. If the current policy moves small sizes by masks, which need few branches on the size, every
  * other size is one call, which is faster than code in the caller with branches. To use a function,
  * write (haul_memcpy)(...) or &haul_memcpy. #define HAUL_NO_INLINE before the #include to have only
  * the functions.
@@ -1413,7 +1413,7 @@ void haul_channel_sending_free(struct haul_channel_sending *sending);
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* 1 if the current policy moves small sizes by masks, else 0. */
+/* 1 if a small size in the caller is a call of code with masks under the current policy, else 0. */
 extern const volatile unsigned char haul_small_by_masks;
 #ifdef __cplusplus
 }

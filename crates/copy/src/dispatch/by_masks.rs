@@ -56,6 +56,7 @@ macro_rules! copy_body {
             chosen = sym $crate::policy::CHOSEN,
             avx512 = const $crate::cpu::Isa::Avx512 as u8,
             bits = sym $crate::arch::x86_64::masked::COPIES,
+            page_bits = const $crate::arch::x86_64::masked::COPY_PAGE_BITS,
             thresholds = sym $crate::thresholds::IN_FORCE,
             lookup = const $crate::thresholds::InForce::COPY_LOOKUP_OFFSET,
             otherwise = sym $crate::dispatch::by_masks::copy_without_masks,

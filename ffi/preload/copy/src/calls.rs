@@ -195,8 +195,7 @@ unsafe extern "C" fn memcpy_chk_from(
 ) -> *mut c_void {
     check(size, target_bytes);
     // SAFETY: the caller's promise.
-    unsafe { copy(Kind::MEMCPY, target.cast(), source.cast(), size, site) };
-    target
+    unsafe { memcpy_from(target, source, size, site) }
 }
 
 /// # Safety
@@ -210,8 +209,7 @@ unsafe extern "C" fn memmove_chk_from(
 ) -> *mut c_void {
     check(size, target_bytes);
     // SAFETY: the caller's promise.
-    unsafe { copy(Kind::MEMMOVE, target.cast(), source.cast(), size, site) };
-    target
+    unsafe { memmove_from(target, source, size, site) }
 }
 
 /// # Safety
@@ -225,8 +223,7 @@ unsafe extern "C" fn mempcpy_chk_from(
 ) -> *mut c_void {
     check(size, target_bytes);
     // SAFETY: the caller's promise.
-    unsafe { copy(Kind::MEMCPY, target.cast(), source.cast(), size, site) };
-    target.wrapping_byte_add(size)
+    unsafe { mempcpy_from(target, source, size, site) }
 }
 
 /// # Safety
@@ -240,6 +237,5 @@ unsafe extern "C" fn memset_chk_from(
 ) -> *mut c_void {
     check(size, target_bytes);
     // SAFETY: the caller's promise.
-    unsafe { fill(target.cast(), byte, size, site) };
-    target
+    unsafe { memset_from(target, byte, size, site) }
 }

@@ -69,7 +69,7 @@ const FILL_MASK: usize = 64;
 pub(crate) const COPY_PAGE_BITS: u32 = (PAGE - COPY_MASK) as u32;
 
 /// Like [`COPY_PAGE_BITS`], for the two masks of a fill and `address + 64`.
-pub(crate) const FILL_PAGE_BITS: u32 = (PAGE - FILL_MASK) as u32;
+const FILL_PAGE_BITS: u32 = (PAGE - FILL_MASK) as u32;
 
 /// [`COPY_PAGE_BITS`] if small copies use masks, else 0. One test of an address therefore says
 /// whether a copy there uses masks.
@@ -161,7 +161,7 @@ macro_rules! copy_text {
             ".p2align 5\n",
             "70:\n",
             "lea ecx, [rsi + 16]\n",
-            "test ecx, 4080\n",
+            "test ecx, {page_bits}\n",
             "jz 90f\n",
             "test edx, edx\n",
             "jz 80f\n",
@@ -268,9 +268,10 @@ unsafe extern "sysv64" fn copy_any(target: *mut u8, source: *const u8, length: u
     core::arch::naked_asm!(
         copy_text!(
             whole: "",
-            page: "test ecx, 4080\njz 90f\n",
+            page: "test ecx, {page_bits}\njz 90f\n",
             above: "jmp {otherwise}\n",
         ),
+        page_bits = const COPY_PAGE_BITS,
         otherwise = sym copy_otherwise,
     )
 }
@@ -281,9 +282,10 @@ unsafe extern "sysv64" fn copy_any(target: *mut u8, source: *const u8, length: u
 unsafe extern "sysv64" fn fill_any(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     core::arch::naked_asm!(
         fill_text!(
-            page: "test ecx, 4032\njz 90f\n",
+            page: "test ecx, {page_bits}\njz 90f\n",
             above: "jmp {otherwise}\n",
         ),
+        page_bits = const FILL_PAGE_BITS,
         otherwise = sym fill_otherwise,
     )
 }
