@@ -32,9 +32,11 @@ impl Switch {
             None => (text, None),
         };
         let Some(program) = PROGRAMS.into_iter().find(|program| *program == name) else {
-            return Err("write haul, testpmd, ovs, or the last two with :lib=DIR or :preload=FILE; \
+            return Err(
+                "write haul, testpmd, ovs, or the last two with :lib=DIR or :preload=FILE; \
                  a path with a comma needs a link without one"
-                .into());
+                    .into(),
+            );
         };
         let Some(library) = library else { return Ok(Self { program, library: None }) };
         if program == "haul" {
@@ -61,7 +63,10 @@ mod tests {
             assert_eq!(Switch::parse(program), Ok(plain(program)));
         }
         let found = Switch::parse("ovs:lib=target/a=b").unwrap();
-        assert_eq!(found, Switch { library: Some(Library::Folder("target/a=b".into())), ..plain("ovs") });
+        assert_eq!(
+            found,
+            Switch { library: Some(Library::Folder("target/a=b".into())), ..plain("ovs") }
+        );
         let found = Switch::parse("testpmd:preload=./a.so").unwrap();
         assert_eq!(found.library, Some(Library::Preload("./a.so".into())));
         for (text, part) in [

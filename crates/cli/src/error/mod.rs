@@ -333,7 +333,9 @@ pub(crate) enum Error {
         reason: String,
     },
     /// Two switches would have the same name in the records.
-    #[error("cannot measure two switches named {name}; give one of the libraries another name by a link")]
+    #[error(
+        "cannot measure two switches named {name}; give one of the libraries another name by a link"
+    )]
     SameName {
         /// The name of both.
         name: String,

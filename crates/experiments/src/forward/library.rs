@@ -189,7 +189,8 @@ pub(super) fn parse_served<'a>(lines: impl IntoIterator<Item = &'a str>) -> Opti
 fn path_for_loader(path: &Path) -> Result<PathBuf, String> {
     let cannot = |error: io::Error| format!("cannot use {}: {error}", path.display());
     let whole = std::path::absolute(path).map_err(cannot)?;
-    let is_split = |byte: &&u8| b":;$".contains(byte) || !byte.is_ascii_graphic() && byte.is_ascii();
+    let is_split =
+        |byte: &&u8| b":;$".contains(byte) || !byte.is_ascii_graphic() && byte.is_ascii();
     match whole.as_os_str().as_bytes().iter().find(is_split) {
         None => Ok(whole),
         Some(byte) => Err(format!(
@@ -329,7 +330,8 @@ mod tests {
     fn loaded_library_is_found_among_maps() {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let libc = maps.lines().filter_map(|line| path_of(line.as_bytes()));
-        let libc = libc.map(Path::to_path_buf).find(|path| path.to_string_lossy().contains("/libc"));
+        let libc =
+            libc.map(Path::to_path_buf).find(|path| path.to_string_lossy().contains("/libc"));
         let found = Library::preloaded(&libc.unwrap()).unwrap();
         assert_eq!(found.check_loaded(std::process::id()), Ok(()));
         assert!(found.check_loaded(u32::MAX).is_err());

@@ -394,8 +394,16 @@ mod tests {
         let [switch, database, database_tool, configure, flows, ask] = programs;
         let version = "3.1.0 with DPDK 22.11.11".to_owned();
         let library = None;
-        let found =
-            OpenVswitch { switch, version, database, database_tool, configure, flows, ask, library };
+        let found = OpenVswitch {
+            switch,
+            version,
+            database,
+            database_tool,
+            configure,
+            flows,
+            ask,
+            library,
+        };
         let socket = folder.path().join("socket");
         let (flow, size_bytes, cpu, is_huge) = (Flow::Pvp, 64, 0, false);
         let setting = Setting { socket: &socket, flow, size_bytes, cpu, is_huge };

@@ -78,11 +78,14 @@ fn add_unserved(entrant: &Entrant<'_>, remarks: &mut Remarks) {
     }
     let all = entrant.samples.len();
     let unserved = entrant.samples.iter().filter(|sample| !sample.is_served()).count();
-    let sum = |of: fn(&Served) -> u64| entrant.samples.iter().filter_map(|it| it.served.as_ref()).map(of).sum::<u64>();
+    let sum = |of: fn(&Served) -> u64| {
+        entrant.samples.iter().filter_map(|it| it.served.as_ref()).map(of).sum::<u64>()
+    };
     let (served, handed) = (sum(|it| it.served), sum(|it| it.handed));
     let name = entrant.subject.name();
     if unserved > 0 {
-        remarks.add(format!("{name}: its library served no packet in {unserved} of {all} restarts"));
+        remarks
+            .add(format!("{name}: its library served no packet in {unserved} of {all} restarts"));
     }
     if handed > 0 {
         let share = 100.0 * handed as f64 / (handed as f64 + served as f64);

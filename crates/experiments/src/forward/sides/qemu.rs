@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use super::{Assignment, Common, Receipt, Side};
-use crate::forward::protocol::Role;
 use crate::forward::library::Served;
+use crate::forward::protocol::Role;
 use crate::forward::qemu::{Qemu, Session, Setting};
 
 pub(super) fn start_in(found: &Qemu, assignment: &Assignment<'_>) -> Result<Box<dyn Side>, String> {
