@@ -85,6 +85,11 @@ fn forward_pvp(record: &Record) -> String {
         options(&mut command, record, &[(key::COPY, "--copy")]);
     }
     let baseline = record.comparison.as_ref().map_or("", |comparison| &comparison.baseline);
+    if let Some(library) = field(record, key::LIBRARY) {
+        let program = record.subject.split('+').next().unwrap_or_default();
+        let _ = write!(command, " --switch {}", quoted(&format!("{program},{program}:{library}")));
+        return command;
+    }
     for peer in ["testpmd", "ovs"] {
         if record.subject == peer || baseline == peer {
             let _ = write!(command, " --switch haul,{peer}");
@@ -221,6 +226,13 @@ mod tests {
             format!(
                 "haul forward pvp --flow enqueue --sizes 64 --guest haul {settings} --copy libc"
             )
+        );
+        let ovs = flow.with("library", "lib=target/openvswitch/memcpy").with("copy", "memcpy");
+        let ovs = command(&Record { subject: "ovs+memcpy".into(), ..ovs });
+        let library = "--switch ovs,ovs:lib=target/openvswitch/memcpy";
+        assert_eq!(
+            ovs,
+            format!("haul forward pvp --flow enqueue --sizes 64 --guest haul {settings} {library}")
         );
         let transfer = Record::new("r", "channel.transfer", "ucx", "cpu", "s/GB")
             .with("target", "warm")

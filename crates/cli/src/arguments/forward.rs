@@ -11,6 +11,7 @@ use haul_model::Sizes;
 use super::number::number;
 use super::settings::Settings;
 use super::sizes::swept;
+use super::switch::Switch;
 use super::time::time;
 use super::users::Allowed;
 
@@ -118,6 +119,7 @@ pub(crate) struct Between {
     haul forward pvp --sizes 64 --copy haul,libc --restarts 3 --json\n  \
     haul forward pvp --switch haul,testpmd --guest testpmd --restarts 15 --out pvp\n  \
     haul forward pvp --switch haul,ovs --guest testpmd\n  \
+    haul forward pvp --switch ovs,ovs:lib=target/openvswitch/memcpy --guest testpmd\n  \
     haul forward pvp --sizes 64 --search ndr --settings short-trials.toml\n  \
     haul forward pvp --flow return --switch haul,testpmd --search ndr --set searches=5\n  \
     haul forward pvp --flow enqueue --sweep 60..256:1 --copy haul,libc --restarts 3 --out sweep\n  \
@@ -147,9 +149,11 @@ pub(crate) struct Pvp {
     /// testpmd as switch, split or packed rings)
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = ["haul", "testpmd", "qemu"])]
     pub(crate) guest: String,
-    /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, only --flow pvp), or several
-    #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = ["haul", "testpmd", "ovs"])]
-    pub(crate) switch: Vec<String>,
+    /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, only --flow pvp and --flow return),
+    /// or several. testpmd:preload=FILE and ovs:preload=FILE preload a library in the switch alone;
+    /// testpmd:lib=DIR and ovs:lib=DIR take librte_vhost from a folder
+    #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = Switch::parse)]
+    pub(crate) switch: Vec<Switch>,
     /// The packets' path: pvp, enqueue, dequeue, loopback or return
     #[arg(long, value_name = "FLOW", default_value = "pvp")]
     pub(crate) flow: Flow,

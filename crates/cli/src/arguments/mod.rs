@@ -6,6 +6,7 @@
 //! - `time`: how a time is written;
 //! - `sizes`: how sizes and their ranges are written;
 //! - `users`: how users are named whose processes may connect;
+//! - `switch`: how a switch of a flow is written;
 //! - `settings`: options that few runs need, as a file in TOML;
 //! - `copy_record`: the arguments of `haul copy record`;
 //! - `copy`: the arguments of `haul copy`;
@@ -31,6 +32,7 @@ pub(crate) mod pcie;
 pub(crate) mod settings;
 pub(crate) mod sim;
 pub(crate) mod sizes;
+pub(crate) mod switch;
 #[cfg(test)]
 mod table;
 pub(crate) mod time;

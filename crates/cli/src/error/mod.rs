@@ -324,6 +324,22 @@ pub(crate) enum Error {
         /// The reason.
         reason: String,
     },
+    /// A library that a switch was to load cannot be loaded.
+    #[error("cannot measure {option}: {reason}")]
+    SwitchLibrary {
+        /// The option, such as `ovs:preload`.
+        option: String,
+        /// The reason, with the path and the remedy.
+        reason: String,
+    },
+    /// Two switches would have the same name in the records.
+    #[error(
+        "cannot measure two switches named {name}; give one of the libraries another name by a link"
+    )]
+    SameName {
+        /// The name of both.
+        name: String,
+    },
     /// A guest under QEMU was asked for and cannot start.
     #[error(
         "cannot start a guest under QEMU: {reason}; {}",
@@ -414,6 +430,8 @@ impl Error {
             | Self::Setting { .. }
             | Self::Mechanism { .. }
             | Self::Copy { .. }
+            | Self::SwitchLibrary { .. }
+            | Self::SameName { .. }
             | Self::PacketSize { .. }
             | Self::Port { .. }
             | Self::Ports { .. }

@@ -274,4 +274,10 @@ fn summary_makes_table_of_flows() {
     for row in ["| enqueue, 64 B, split | testpmd 22.11.11 | ", "| pvp, 512 B, split | testpmd "] {
         assert!(ran.out.contains(row) && ran.out.contains("met"), "{row}: {}", ran.out);
     }
+    // The ratio to a subject that was not the baseline of the run.
+    let mut ratios = Command::new(bench.join("definitions/forward-ratios"));
+    let ran = run(ratios.arg("haul:haul").arg(record.join("pvp-512.jsonl.gz"))).expect(0);
+    for row in ["| 512 B | haul:haul | 13.4 | 1.00 | ", "| 512 B | testpmd | 7.42 | 0.55 | "] {
+        assert!(ran.out.contains(row), "{row}: {}", ran.out);
+    }
 }

@@ -16,6 +16,7 @@ mod forward_between;
 mod forward_flows;
 mod forward_guest;
 mod forward_ports;
+mod forward_switches;
 mod forward_users;
 mod forward_watch;
 mod heap_bench;

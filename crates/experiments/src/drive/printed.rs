@@ -18,11 +18,25 @@ const REST: Duration = Duration::from_millis(200);
 /// The time between two checks whether the output is complete.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
+/// The number of kept bytes of marked lines, and of one line. Later lines are not kept.
+const MARKED_BYTES: usize = 64 << 10;
+const LINE_BYTES: usize = 4 << 10;
+
 /// The reading end of the pipe for the output.
 #[derive(Debug)]
 pub(crate) struct Printed {
-    text: Arc<Mutex<Vec<u8>>>,
+    kept: Arc<Mutex<Kept>>,
     thread: JoinHandle<()>,
+}
+
+/// What is kept of the output: its beginning, and the lines that begin with a mark.
+#[derive(Debug, Default)]
+struct Kept {
+    beginning: Vec<u8>,
+    mark: Option<&'static str>,
+    /// The beginning of the line that the process is writing.
+    line: Vec<u8>,
+    marked: Vec<u8>,
 }
 
 impl Printed {
@@ -32,37 +46,77 @@ impl Printed {
     /// # Errors
     /// The pipe cannot be made.
     pub(crate) fn new() -> io::Result<(Self, PipeWriter)> {
+        Self::keeping(Kept::default())
+    }
+
+    /// Like [`Printed::new`], and also keeps the lines that begin with this mark.
+    ///
+    /// # Errors
+    /// The pipe cannot be made.
+    pub(crate) fn with_mark(mark: &'static str) -> io::Result<(Self, PipeWriter)> {
+        Self::keeping(Kept { mark: Some(mark), ..Kept::default() })
+    }
+
+    fn keeping(kept: Kept) -> io::Result<(Self, PipeWriter)> {
         let (output, input) = io::pipe()?;
-        let text = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&text);
-        let thread = thread::spawn(move || drain(output, &kept));
-        Ok((Self { text, thread }, input))
+        let kept = Arc::new(Mutex::new(kept));
+        let own = Arc::clone(&kept);
+        let thread = thread::spawn(move || drain(output, &own));
+        Ok((Self { kept, thread }, input))
+    }
+
+    /// Returns the lines that begin with the mark. The child must have ended.
+    pub(crate) fn marked(&self) -> String {
+        self.await_rest();
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&kept.marked).into_owned()
     }
 
     /// Returns the reason, followed by the child's output. The child must have ended.
     pub(crate) fn with_output(&mut self, reason: String) -> String {
-        let started = Instant::now();
-        while !self.thread.is_finished() && started.elapsed() < REST {
-            thread::sleep(POLL_INTERVAL);
-        }
-        let printed = self.text.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&printed);
+        self.await_rest();
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&kept.beginning);
         match text.trim() {
             "" => reason,
             text => format!("{reason} (it printed: {})", text.replace('\n', " / ")),
         }
     }
+
+    fn await_rest(&self) {
+        let started = Instant::now();
+        while !self.thread.is_finished() && started.elapsed() < REST {
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
 }
 
-/// Reads until no process can write any more, so that no writer waits for a reader. Keeps the
-/// reported bytes.
-fn drain(mut output: PipeReader, kept: &Mutex<Vec<u8>>) {
+impl Kept {
+    fn add(&mut self, bytes: &[u8]) {
+        let room = REPORTED_BYTES - self.beginning.len();
+        self.beginning.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let Some(mark) = self.mark else { return };
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_BYTES - self.line.len();
+            self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+            if !piece.ends_with(b"\n") {
+                continue;
+            }
+            let is_kept = self.marked.len() + self.line.len() <= MARKED_BYTES;
+            if is_kept && self.line.starts_with(mark.as_bytes()) && self.line.ends_with(b"\n") {
+                self.marked.append(&mut self.line);
+            }
+            self.line.clear();
+        }
+    }
+}
+
+/// Reads until no process can write any more, so that no writer waits for a reader.
+fn drain(mut output: PipeReader, kept: &Mutex<Kept>) {
     let mut bytes = [0; 4096];
     // A read error is not reported, because the task's own failure is reported.
     while let Ok(count @ 1..) = output.read(&mut bytes) {
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = REPORTED_BYTES - kept.len();
-        kept.extend_from_slice(&bytes[..count.min(room)]);
+        kept.lock().unwrap_or_else(PoisonError::into_inner).add(&bytes[..count]);
     }
 }
 
@@ -82,6 +136,23 @@ mod tests {
         let reason = printed.with_output("it ended".to_owned());
         assert!(reason.starts_with("it ended (it printed: usage: / xxx"), "{reason}");
         assert!(reason.len() < 2 * REPORTED_BYTES, "{reason}");
+    }
+
+    #[test]
+    fn marked_lines_are_kept_behind_a_flood() {
+        let (printed, mut input) = Printed::with_mark("own: ").unwrap();
+        input.write_all(&[b'x'; 1 << 20]).unwrap();
+        input.write_all(b"own: no line of its own\now").unwrap();
+        input.write_all(b"n: one\nother: two\nown: three\nown: ").unwrap();
+        // A line that is too long is not kept, and does not hide the next one.
+        input.write_all(&[b'y'; 2 * LINE_BYTES]).unwrap();
+        input.write_all(b"\nown: four\nown: cut off").unwrap();
+        drop(input);
+        assert_eq!(printed.marked(), "own: one\nown: three\nown: four\n");
+        let (flooded, mut input) = Printed::with_mark("own: ").unwrap();
+        input.write_all(&b"own: again\n".repeat(MARKED_BYTES)).unwrap();
+        drop(input);
+        assert!((1..=MARKED_BYTES).contains(&flooded.marked().len()));
     }
 
     #[test]

@@ -19,6 +19,10 @@ use super::{Children, Program, Silence};
 /// so a wait for later output ends at its time limit.
 const KEPT_BYTES: usize = 4 << 20;
 
+/// The longest wait for the last output of a program that has ended. A process that the program
+/// started may keep the terminal open.
+const REST: Duration = Duration::from_millis(200);
+
 /// A program that runs at a terminal.
 pub(crate) struct Terminal {
     children: Children,
@@ -127,23 +131,25 @@ impl Terminal {
             let _ = self.say(line);
         }
         self.input = None;
-        let started = Instant::now();
-        let mut text = self.heard.lock();
-        while let Some(left) = timeout.checked_sub(started.elapsed()) {
-            if text.is_over {
-                break;
-            }
-            let waited = self.heard.more.wait_timeout(text, left);
-            text = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        drop(text);
+        self.heard.await_end(timeout);
         self.children.end();
+        self.heard.await_end(REST);
     }
 }
 
 impl Heard {
     fn lock(&self) -> MutexGuard<'_, Text> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no process has the terminal open, for at most this time.
+    fn await_end(&self, timeout: Duration) {
+        let started = Instant::now();
+        let mut text = self.lock();
+        while let Some(left) = timeout.checked_sub(started.elapsed()).filter(|_| !text.is_over) {
+            let waited = self.more.wait_timeout(text, left);
+            text = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 }
 

@@ -81,9 +81,9 @@ impl Subject {
     /// The name that distinguishes this subject from the others: the copy, if the program is
     /// haul.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> String {
         match &self.switch {
-            Forwarder::Haul => &self.copy,
+            Forwarder::Haul => self.copy.clone(),
             Forwarder::Testpmd(_) | Forwarder::OpenVswitch(_) | Forwarder::Qemu(_) => {
                 self.switch.name()
             }
@@ -146,7 +146,7 @@ impl Bench {
     /// The time of this number of restarts of every subject.
     #[must_use]
     pub fn time_of(&self, restarts: usize) -> Duration {
-        let mut switches: Vec<&str> = self.subjects.iter().map(|it| it.switch.name()).collect();
+        let mut switches: Vec<String> = self.subjects.iter().map(|it| it.switch.name()).collect();
         switches.dedup();
         let boots = if self.keeps_guest() { switches.len() as u32 } else { 0 };
         BOOT * boots + self.round() * u32::try_from(restarts).unwrap_or(u32::MAX)

@@ -5,6 +5,7 @@
 //!
 //! - [`flow`]: the path of the packets;
 //! - [`protocol`]: the messages between a run and haul's own processes;
+//! - `library`: a library that a switch loads in addition, or in place of its own;
 //! - [`testpmd`]: DPDK's testpmd as switch and as guest;
 //! - [`openvswitch`]: Open vSwitch with DPDK as switch;
 //! - [`qemu`]: a Linux kernel under QEMU as guest;
@@ -31,6 +32,7 @@ pub mod driver;
 pub mod flow;
 mod gate;
 pub mod ledger;
+mod library;
 mod measurement;
 mod meter;
 pub mod openvswitch;
@@ -50,6 +52,7 @@ mod worker;
 pub use bench::{Bench, Subject};
 pub use ceiling::{is_ceiling, method_named, method_names};
 pub use flow::{Flow, Layout};
+pub use library::Library;
 pub use openvswitch::OpenVswitch;
 pub use protocol::Source;
 pub use qemu::Qemu;

@@ -14,6 +14,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::flow::Flow;
+use super::library::{Library, MARK, Served, parse_served};
 use crate::drive::{Children, Printed, Program};
 
 /// The longest time until the switch has started: DPDK touches its memory.
@@ -54,6 +55,7 @@ pub struct OpenVswitch {
     configure: PathBuf,
     flows: PathBuf,
     ask: PathBuf,
+    library: Option<Library>,
 }
 
 /// The settings of a session.
@@ -76,6 +78,8 @@ pub(super) struct Session {
     children: Children,
     process: u32,
     version: String,
+    /// The output of a switch whose library prints what it served.
+    printed: Option<Printed>,
 }
 
 impl OpenVswitch {
@@ -110,7 +114,35 @@ impl OpenVswitch {
             configure: on_path("ovs-vsctl")?,
             flows: on_path("ovs-ofctl")?,
             ask: on_path("ovs-appctl")?,
+            library: None,
         })
+    }
+
+    /// This Open vSwitch with a library that its switch loads.
+    #[must_use]
+    pub fn with_library(self, library: Option<Library>) -> Self {
+        Self { library, ..self }
+    }
+
+    /// The library that its switch loads.
+    pub(super) fn library(&self) -> Option<&Library> {
+        self.library.as_ref()
+    }
+
+    /// The command that starts the switch, and only the switch, with the library's variables.
+    fn switch_words(&self) -> Vec<OsString> {
+        let variables = self.library.iter().flat_map(Library::environment);
+        let variables = variables.map(|(mut name, value)| {
+            name.push("=");
+            name.push(value);
+            name
+        });
+        let mut words: Vec<OsString> = variables.collect();
+        if !words.is_empty() {
+            words.insert(0, "env".into());
+        }
+        words.push(self.switch.clone().into());
+        words
     }
 }
 
@@ -127,14 +159,18 @@ impl Session {
             children: Children::new(),
             process: 0,
             version: found.version.clone(),
+            printed: None,
         };
-        let (mut printed, writer) = Printed::new().map_err(|error| error.to_string())?;
+        let printed = Printed::with_mark(MARK);
+        let (mut printed, writer) = printed.map_err(|error| error.to_string())?;
         let started = session.start_all(found, setting, &files, &writer);
         drop(writer);
         if let Err(reason) = started {
             session.quit();
             return Err(printed.with_output(reason));
         }
+        let is_telling = found.library.as_ref().is_some_and(Library::has_ring);
+        session.printed = Some(printed).filter(|_| is_telling);
         Ok(session)
     }
 
@@ -148,17 +184,21 @@ impl Session {
         let create = ["create".as_ref(), files.records.as_os_str(), SCHEMA.as_ref()];
         files.run(&found.database_tool, &create)?;
         let remote = format!("--remote=p{}", files.database());
-        self.serve(found, &found.database, files, &[remote], "database", writer)?;
+        let database = [found.database.clone().into()];
+        self.serve(found, &database, files, &[remote], "database", writer)?;
         self.await_file(&files.folder.join("database.sock"))?;
         let words = configuration(setting, files);
         let words: Vec<&OsStr> = words.iter().map(AsRef::as_ref).collect();
         files.run(&found.configure, &words)?;
         let arguments = [files.database(), "--no-chdir".into(), "-vconsole:err".into()];
-        self.serve(found, &found.switch, files, &arguments, "switch", writer)?;
+        self.serve(found, &found.switch_words(), files, &arguments, "switch", writer)?;
         self.await_file(setting.socket)?;
         let pid = fs::read_to_string(files.folder.join("switch.pid"));
         let pid = pid.ok().and_then(|text| text.trim().parse().ok());
         self.process = pid.ok_or("ovs-vswitchd has no process")?;
+        if let Some(library) = &found.library {
+            library.check_loaded(self.process)?;
+        }
         let manager = files.folder.join(format!("{}.mgmt", files.bridge));
         self.await_file(&manager)?;
         let flows: &[_] = match setting.flow {
@@ -179,7 +219,7 @@ impl Session {
     fn serve(
         &mut self,
         found: &OpenVswitch,
-        program: &Path,
+        program: &[OsString],
         files: &Files,
         arguments: &[String],
         name: &str,
@@ -190,7 +230,8 @@ impl Session {
         let pid = format!("--pidfile={}", files.folder.join(format!("{name}.pid")).display());
         let mut words: Vec<OsString> = ["-c".into(), UNTIL_INPUT_ENDS.into(), "sh".into()].into();
         let held = files.folder.parent().unwrap_or(&files.folder);
-        words.extend([found.ask.as_path(), &socket, held, program].map(OsString::from));
+        words.extend([found.ask.as_path(), &socket, held].map(OsString::from));
+        words.extend(program.iter().cloned());
         words.extend(arguments.iter().chain([&control, &pid]).map(OsString::from));
         let mut shell = Program::new("/bin/sh").with(words);
         shell.environment = files.environment();
@@ -227,9 +268,11 @@ impl Session {
         &self.version
     }
 
-    /// Ends all processes of Open vSwitch.
-    pub(super) fn quit(mut self) {
+    /// Ends all processes of Open vSwitch. Returns the packets that its library served, by the
+    /// library's own account.
+    pub(super) fn quit(mut self) -> Option<Served> {
         self.end();
+        parse_served(self.printed.take()?.marked().lines())
     }
 
     fn end(&mut self) {
@@ -350,7 +393,17 @@ mod tests {
         let programs = ["/bin/true"; 6].map(PathBuf::from);
         let [switch, database, database_tool, configure, flows, ask] = programs;
         let version = "3.1.0 with DPDK 22.11.11".to_owned();
-        let found = OpenVswitch { switch, version, database, database_tool, configure, flows, ask };
+        let library = None;
+        let found = OpenVswitch {
+            switch,
+            version,
+            database,
+            database_tool,
+            configure,
+            flows,
+            ask,
+            library,
+        };
         let socket = folder.path().join("socket");
         let (flow, size_bytes, cpu, is_huge) = (Flow::Pvp, 64, 0, false);
         let setting = Setting { socket: &socket, flow, size_bytes, cpu, is_huge };

@@ -9,9 +9,11 @@ use haul_measure::rounds::{self, Evaluation};
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, RatioOf, Record};
 
+use super::bench::Subject;
 use super::ceiling::is_ceiling;
 use super::flow::Flow;
 use super::ledger::{Ledger, STAGES};
+use super::library::{Library, Served};
 use super::run::{Entrant, Run, Sample};
 use super::sides::Forwarder;
 use super::testpmd::Testpmd;
@@ -49,6 +51,9 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
             "other programs used a forwarder’s processor in {hit} of {restarts} restarts"
         ));
     }
+    for &index in &present {
+        add_unserved(&run.entrants[index], &mut remarks);
+    }
     for (place, &index) in present.iter().enumerate() {
         let entrant = &run.entrants[index];
         let all =
@@ -66,6 +71,28 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
     emit_gain(run, &remarks, context);
 }
 
+/// Adds a remark if a library with haul's ring left packets to DPDK.
+fn add_unserved(entrant: &Entrant<'_>, remarks: &mut Remarks) {
+    if !entrant.subject.switch.library().is_some_and(Library::has_ring) {
+        return;
+    }
+    let all = entrant.samples.len();
+    let unserved = entrant.samples.iter().filter(|sample| !sample.is_served()).count();
+    let sum = |of: fn(&Served) -> u64| {
+        entrant.samples.iter().filter_map(|it| it.served.as_ref()).map(of).sum::<u64>()
+    };
+    let (served, handed) = (sum(|it| it.served), sum(|it| it.handed));
+    let name = entrant.subject.name();
+    if unserved > 0 {
+        remarks
+            .add(format!("{name}: its library served no packet in {unserved} of {all} restarts"));
+    }
+    if handed > 0 {
+        let share = 100.0 * handed as f64 / (handed as f64 + served as f64);
+        remarks.add(format!("{name}: its library handed {share:.3}% of the packets to DPDK"));
+    }
+}
+
 /// The number of restarts in which a guest counted more cycles than had passed.
 fn of_guest_refused(run: &Run<'_>, present: &[usize]) -> usize {
     let again = run.bench.subjects.len();
@@ -77,7 +104,7 @@ fn of_guest_refused(run: &Run<'_>, present: &[usize]) -> usize {
 /// series is the last entrant.
 fn evaluate(run: &Run<'_>, present: &[usize], place: usize, again: usize) -> Evaluation {
     let names: Vec<String> =
-        present.iter().map(|&index| run.entrants[index].subject.name().to_owned()).collect();
+        present.iter().map(|&index| run.entrants[index].subject.name()).collect();
     let mut entrants = present.to_vec();
     entrants.push(again);
     rounds::evaluate(&run.rounds(&entrants), &names, place, run.bench.seed)
@@ -116,15 +143,21 @@ pub(super) fn of(whole: &Record, metric: &str, unit: &str) -> Record {
 pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> Record {
     let bench = run.bench;
     let subject = entrant.subject.switch.name();
-    let mut record = Record::new("", experiment(bench.flow), subject, "", "")
+    let mut record = Record::new("", experiment(bench.flow), &subject, "", "")
         .with(key::SIZE_BYTES, bench.size_bytes)
         .with(key::GUEST, bench.guest.name())
         .with(key::LAYOUT, bench.layout.name());
     let is_haul = entrant.subject.switch == Forwarder::Haul;
-    // The other two switches copy with DPDK's librte_vhost.
-    let copy = if is_haul { entrant.subject.copy.as_str() } else { "rte_memcpy" };
+    if let Some(copy) = copy_of(entrant) {
+        record = record.with(key::COPY, copy);
+    }
+    if let Some(library) = entrant.subject.switch.library() {
+        record = record.with(key::LIBRARY, library.option());
+        if library.has_ring() {
+            record = record.with(key::SERVED, entrant.samples.iter().all(Sample::is_served));
+        }
+    }
     let source = if is_haul { bench.source.name() } else { "net_null" };
-    record = record.with(key::COPY, copy.rsplit('/').next().unwrap_or(copy));
     if bench.flow == Flow::Pvp {
         record = record.with(key::TRAFFIC, source);
     }
@@ -152,6 +185,17 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
         bytes => bytes,
     };
     remarks.on(record.with(key::PAGE_BYTES, page_bytes))
+}
+
+/// The name of the copy in a switch, without a library's folder; `None` if it is not known.
+fn copy_of(entrant: &Entrant<'_>) -> Option<String> {
+    let Subject { switch, copy } = entrant.subject;
+    match switch.library() {
+        Some(library) => library.copy(),
+        None if *switch == Forwarder::Haul => copy.rsplit('/').next().map(str::to_owned),
+        // The other two switches copy with DPDK's librte_vhost.
+        None => Some("rte_memcpy".to_owned()),
+    }
 }
 
 /// The record with the versions and features of both sides. Versions and features come from one

@@ -10,6 +10,7 @@ use haul_measure::sys;
 
 use super::bench::{Bench, Subject};
 use super::flow::Flow;
+use super::library::Served;
 use super::protocol::{Counted, Role};
 use super::sides::{Common, Cycles, Receipt, SOCKET, Side};
 use super::waits;
@@ -64,6 +65,15 @@ pub(super) struct Sample {
     pub(super) switch_cycles: Cycles,
     pub(super) guest_cycles: Cycles,
     pub(super) receipts: (Receipt, Receipt),
+    /// The packets that a library served in the switch, if it says so.
+    pub(super) served: Option<Served>,
+}
+
+impl Sample {
+    /// Whether a library served packets in the switch.
+    pub(super) fn is_served(&self) -> bool {
+        self.served.is_some_and(|it| it.served > 0)
+    }
 }
 
 /// A run of one size.
@@ -79,7 +89,7 @@ pub(super) struct Run<'a> {
 /// A guest that outlives its switches, which all run one program. Another program may offer
 /// features that differ from those that the guest has agreed on.
 struct Kept {
-    switch: &'static str,
+    switch: String,
     guest: Box<dyn Side>,
     folder: Folder,
 }
@@ -143,7 +153,7 @@ impl<'a> Run<'a> {
             if entrant.failure.is_some() {
                 continue;
             }
-            let name = entrant.subject.name().to_owned();
+            let name = entrant.subject.name();
             let sample = self.sample(entrant.subject, context);
             if context.is_stopped() {
                 return Ok(Next::Stopped);
@@ -205,7 +215,7 @@ impl<'a> Run<'a> {
 
     fn folder(&self, subject: &Subject) -> Result<Folder, Error> {
         Folder::new("forward").map_err(|reason| Error::Folder {
-            peer: subject.name().to_owned(),
+            peer: subject.name(),
             folder: std::env::temp_dir(),
             reason,
         })
@@ -213,16 +223,17 @@ impl<'a> Run<'a> {
 
     /// Ends both sides, the guest first: DPDK's guest is killed by a signal if it writes to a
     /// switch that has ended. A guest that is a kernel is kept for the next switch.
-    pub(super) fn end(&self, subject: &Subject, sides: Sides) {
+    /// Returns the packets that a library served in the switch, if it says so.
+    pub(super) fn end(&self, subject: &Subject, sides: Sides) -> Option<Served> {
         let Sides { switch, guest, folder } = sides;
         if self.bench.keeps_guest() {
-            switch.end();
+            let served = switch.end();
             let switch = subject.switch.name();
             self.kept.borrow_mut().push(Kept { switch, guest, folder });
-            return;
+            return served;
         }
         guest.end();
-        switch.end();
+        switch.end()
     }
 
     /// The errors of a failed switch and of a failed guest.
@@ -262,7 +273,7 @@ impl<'a> Run<'a> {
             sample.guest = guest.halt().map_err(&of_guest)?;
         }
         sample.receipts = (switch.receipt(), guest.receipt());
-        self.end(subject, sides);
+        sample.served = self.end(subject, sides);
         Ok(sample)
     }
 
@@ -307,7 +318,7 @@ impl<'a> Run<'a> {
         let at_guest = [Flow::Enqueue, Flow::Return].contains(&flow);
         let is_of_guest = at_guest || !switch.counts();
         let before = (switch.waits(), guest.waits());
-        let attempt = failed("the forwarder", "report its counters");
+        let attempt = failed("the forwarder".to_owned(), "report its counters");
         let measured = if is_of_guest { &mut *guest } else { &mut *switch };
         measured.begin().map_err(&attempt)?;
         sleep(self.bench.window, context);
@@ -347,6 +358,6 @@ pub(super) fn sleep(time: Duration, context: &Context<'_>) {
     }
 }
 
-fn failed(peer: &'static str, attempt: &'static str) -> impl Fn(String) -> Error + use<> {
-    move |reason| Error::Driver { peer: peer.to_owned(), attempt: attempt.to_owned(), reason }
+fn failed(peer: String, attempt: &'static str) -> impl Fn(String) -> Error + use<> {
+    move |reason| Error::Driver { peer: peer.clone(), attempt: attempt.to_owned(), reason }
 }

@@ -200,7 +200,7 @@ fn emit(
 ) {
     let bench = run.bench;
     let own = if bench.searches_each > 1 { entrants.len() - 1 } else { entrants.len() };
-    let name = |index: &usize| bench.subjects[*index].name().to_owned();
+    let name = |index: &usize| bench.subjects[*index].name();
     let names: Vec<String> = entrants[..own].iter().map(name).collect();
     for (number, (name, goal)) in bench.searches.iter().enumerate() {
         let of_goal = |place: usize| &searched[place][number];

@@ -185,6 +185,11 @@ pub const TRUSTED: &str = "trusted";
 
 /// The copier between a switch and its guest.
 pub const COPY: &str = "copy";
+/// The library that a switch loads in addition, or in place of its own: `preload=FILE` or
+/// `lib=DIR`.
+pub const LIBRARY: &str = "library";
+/// Whether the library served packets in place of the switch's own library.
+pub const SERVED: &str = "served";
 /// The program in the guest.
 pub const GUEST: &str = "guest";
 /// The layout of the rings between switch and guest.

@@ -8,7 +8,12 @@ use crate::terminal;
 
 /// Whether this switch was named.
 pub(super) fn is_asked(arguments: &Arguments, name: &str) -> bool {
-    arguments.switch.iter().any(|switch| switch == name)
+    arguments.switch.iter().any(|switch| switch.program == name)
+}
+
+/// Whether haul is the only switch.
+fn is_alone(arguments: &Arguments) -> bool {
+    arguments.switch.iter().all(|switch| switch.program == "haul")
 }
 
 /// Checks that the options fit together.
@@ -49,7 +54,7 @@ pub(super) fn check(arguments: &Arguments, settings: &PvpSettings) -> Result<(),
     if ![Flow::Pvp, Flow::Enqueue].contains(&flow) {
         return unused("--sweep", "--flow pvp and --flow enqueue", "name one of these");
     }
-    if arguments.switch != ["haul"] {
+    if !is_alone(arguments) {
         return unused("--sweep", "--switch haul alone", "leave the others out");
     }
     Ok(())
@@ -62,7 +67,7 @@ pub(super) fn check(arguments: &Arguments, settings: &PvpSettings) -> Result<(),
 fn fits_queues(arguments: &Arguments, settings: &PvpSettings) -> Result<(), Error> {
     let option = "queues of more than 1";
     let unused = |belongs, remedy| Err(Error::Unused { option, belongs, remedy });
-    if arguments.switch != ["haul"] || arguments.guest != "haul" {
+    if !is_alone(arguments) || arguments.guest != "haul" {
         return unused("--switch haul and --guest haul", "name these alone");
     }
     if arguments.flow == Flow::Loopback {

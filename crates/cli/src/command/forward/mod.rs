@@ -10,6 +10,7 @@
 //! - `picture`: counters and batches for a terminal;
 //! - `between`: `haul forward --port A --port B`;
 //! - `fits`: the rules for combining options of `pvp`;
+//! - `switches`: the switches that `pvp` compares;
 //! - `sentences`: a plain sentence for each comparison;
 //! - `pvp`: `haul forward pvp`.
 
@@ -22,6 +23,7 @@ mod ports;
 mod pvp;
 mod sentences;
 mod spec;
+mod switches;
 mod workers;
 
 pub(super) use pvp::driver;

@@ -1,20 +1,18 @@
 //! `haul forward pvp`: the whole flow through a guest, with copies and switches compared.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use haul_experiments::Experiment;
 use haul_experiments::drive::Program;
 use haul_experiments::forward::search::Goal;
-use haul_experiments::forward::{
-    Bench, Flow, Forwarder, OpenVswitch, Qemu, Source, Subject, Testpmd, is_library, method_named,
-    method_names,
-};
+use haul_experiments::forward::{Bench, Flow, Forwarder, Qemu, Source};
 use haul_machine::sys::Sys;
 use haul_model::experiment::name;
 use haul_model::{Bytes, Record};
 
 use super::fits::{self, is_asked, warn_of_threads};
+use super::switches::{self, Peers};
 use super::{RECORDS, sentences};
 use crate::arguments::forward::{Pvp as Arguments, PvpSettings};
 use crate::command::Command;
@@ -33,10 +31,6 @@ const SIZE_OF_PEER_MAX: u64 = 1514;
 /// The shortest and the longest frames, without their check sequence.
 const SIZE_MIN: u64 = 60;
 const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
-
-/// The largest library that is searched for a memcpy, in bytes: some hundred times the size of
-/// glibc's.
-const LIBRARY_BYTES_MAX: u64 = 256 << 20;
 
 /// The number of huge pages that DPDK's two sides need, with a margin.
 const HUGE_PAGES: u64 = 320;
@@ -68,8 +62,9 @@ impl Pvp {
         let settings: PvpSettings = arguments.settings.read()?;
         fits::check(&arguments, &settings)?;
         let mut left_out = Vec::new();
-        let (testpmd, ovs) = peers(&arguments, &settings, &mut left_out)?;
-        let guest = match &testpmd {
+        let peers = Peers::find(&arguments, &settings, &mut left_out)?;
+        let subjects = switches::subjects(&arguments, &peers)?;
+        let guest = match &peers.testpmd {
             Some(found) if arguments.guest == "testpmd" => Forwarder::Testpmd(found.clone()),
             _ if arguments.is_to_kernel() => {
                 let found = Qemu::find(settings.guest_image.as_deref());
@@ -77,16 +72,8 @@ impl Pvp {
             }
             _ => Forwarder::Haul,
         };
-        let mut subjects = Vec::new();
-        if is_asked(&arguments, "haul") {
-            subjects.extend(copies(&arguments.copies())?);
-        }
-        let has_ovs = ovs.is_some();
-        let is_peer = testpmd.is_some() || has_ovs || arguments.is_to_kernel();
-        let others = testpmd.filter(|_| is_asked(&arguments, "testpmd")).map(Forwarder::Testpmd);
-        for switch in others.into_iter().chain(ovs.map(Forwarder::OpenVswitch)) {
-            subjects.push(Subject { switch, copy: String::new() });
-        }
+        let has_ovs = peers.ovs.is_some();
+        let is_peer = peers.testpmd.is_some() || has_ovs || arguments.is_to_kernel();
         let beside_dpdk = subjects.iter().any(|subject| subject.switch != Forwarder::Haul);
         let source = match settings.source.as_deref() {
             Some("gen") => Source::Generator,
@@ -167,55 +154,6 @@ impl Command for Pvp {
     }
 }
 
-/// testpmd and Open vSwitch, if they take part and are installed.
-///
-/// # Errors
-/// A needed peer is missing.
-fn peers(
-    arguments: &Arguments,
-    settings: &PvpSettings,
-    left_out: &mut Vec<String>,
-) -> Result<(Option<Testpmd>, Option<OpenVswitch>), Error> {
-    let has_haul = is_asked(arguments, "haul");
-    let (mut testpmd, mut ovs) = (None, None);
-    if is_asked(arguments, "testpmd") || arguments.guest == "testpmd" {
-        let found = Testpmd::find(settings.testpmd.as_deref());
-        // Without testpmd, the other switches can still be measured, unless testpmd is the guest.
-        let is_needed = arguments.guest == "testpmd" || !has_haul;
-        testpmd = or_left_out("testpmd", found, Testpmd::REMEDY, is_needed, left_out)
-            .map_err(|reason| Error::Testpmd { reason })?
-            .map(|found| found.with_simd_bits(settings.simd));
-    }
-    if is_asked(arguments, "ovs") {
-        let found = OpenVswitch::find();
-        ovs = or_left_out("ovs", found, OpenVswitch::REMEDY, !has_haul, left_out)
-            .map_err(|reason| Error::OpenVswitch { reason })?;
-    }
-    Ok((testpmd, ovs))
-}
-
-/// A peer, or `None` with a warning if it is missing and the other subjects can be measured
-/// without it.
-///
-/// # Errors
-/// The reason why a needed peer is missing.
-fn or_left_out<T>(
-    name: &str,
-    found: Result<T, String>,
-    remedy: &str,
-    is_needed: bool,
-    left_out: &mut Vec<String>,
-) -> Result<Option<T>, String> {
-    match found {
-        Err(reason) if !is_needed => {
-            terminal::say(&format!("haul: warning: {name} is left out: {reason}; {remedy}"));
-            left_out.push(name.to_owned());
-            Ok(None)
-        }
-        found => found.map(Some),
-    }
-}
-
 /// The command that starts this program as one side of a flow.
 pub(in crate::command) fn driver() -> Program {
     steps::this_program(["forward", "drive"])
@@ -268,38 +206,6 @@ fn step(bench: &Bench, size_bytes: usize, sweep: Vec<usize>) -> Box<dyn Experime
     let mut bench = Bench { size_bytes, sweep, ..bench.clone() };
     bench.budget = bench.time_of(bench.restarts.1);
     Box::new(bench)
-}
-
-/// haul as switch, with each of these copies.
-///
-/// # Errors
-/// A copy does not exist.
-fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
-    let mut subjects: Vec<Subject> = Vec::new();
-    for name in names {
-        let is_there = if is_library(name) {
-            has_memcpy(Path::new(name))
-        } else {
-            method_named(name).is_some()
-        };
-        if !is_there {
-            let known: Vec<&str> = method_names().collect();
-            return Err(Error::Copy { name: name.clone(), known: known.join(", ") });
-        }
-        let subject = Subject { switch: Forwarder::Haul, copy: name.clone() };
-        if !subjects.contains(&subject) {
-            subjects.push(subject);
-        }
-    }
-    Ok(subjects)
-}
-
-/// Whether a file is a library that names a memcpy. The loader would ignore any other file, and
-/// libc's copy would be measured under its name.
-fn has_memcpy(path: &Path) -> bool {
-    const NAME: &[u8] = b"memcpy\0";
-    let bytes = haul_machine::file::read_limited(path, LIBRARY_BYTES_MAX).unwrap_or_default();
-    bytes.starts_with(b"\x7fELF") && bytes.windows(NAME.len()).any(|window| window == NAME)
 }
 
 /// Checks that every side accepts these sizes.

@@ -152,7 +152,12 @@ fn what(record: &Record) -> String {
     let copy = match text(record, key::COPY).as_str() {
         "none" => ", copying nothing (the ceiling)".to_owned(),
         "empty" => ", copying no bytes of each (a ceiling)".to_owned(),
-        "rte_memcpy" => String::new(),
+        "rte_memcpy" | "" => String::new(),
+        // The name of the switch names the library that copies.
+        _ if !text(record, key::LIBRARY).is_empty() => match text(record, key::SERVED).as_str() {
+            "false" => ", whose library served no packet".to_owned(),
+            _ => String::new(),
+        },
         copy => format!(" with the copy of {copy}"),
     };
     let queues = match text(record, key::QUEUES).as_str() {

@@ -10,6 +10,7 @@ use super::rates::{cycles_between, rates_between};
 use super::{Assignment, Cycles, Rates, Receipt, Side, is_library};
 use crate::drive::{Children, Conversation, Printed, Program};
 use crate::forward::flow::Flow;
+use crate::forward::library::Served;
 use crate::forward::protocol::{Counted, Reply, Role, Start, Task};
 use crate::forward::waits;
 
@@ -177,9 +178,10 @@ impl Side for Haul {
         self.counted(&Task::Halt)
     }
 
-    fn end(mut self: Box<Self>) {
+    fn end(mut self: Box<Self>) -> Option<Served> {
         self.conversation.close();
         self.children.await_end();
+        None
     }
 
     fn waits(&self) -> Option<(u64, u64)> {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use self::haul::Haul;
 pub(super) use self::rates::{Cycles, Rates};
 use super::flow::{Flow, Layout};
+use super::library::{Library, Served};
 use super::openvswitch::OpenVswitch;
 use super::protocol::{Counted, Role, Source};
 use super::qemu::Qemu;
@@ -140,8 +141,9 @@ pub(super) trait Side {
         Ok(Counted::default())
     }
 
-    /// Ends the program.
-    fn end(self: Box<Self>);
+    /// Ends the program, after the other side if it is a switch. Returns the packets that a library
+    /// served in a switch, if it says so.
+    fn end(self: Box<Self>) -> Option<Served>;
 
     /// The nanoseconds for which the side's forwarding threads have run, and those for which they
     /// have waited for their processor. `None` if the kernel does not report these times, or if
@@ -179,14 +181,28 @@ struct Assignment<'a> {
 }
 
 impl Forwarder {
-    /// The program's name in commands and records.
+    /// The name in commands and records: that of the program, and of a library that it loads as
+    /// switch, such as `ovs+haul`.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
+    pub fn name(&self) -> String {
+        let program = match self {
             Self::Haul => "haul",
             Self::Testpmd(_) => "testpmd",
             Self::OpenVswitch(_) => "ovs",
             Self::Qemu(_) => "qemu",
+        };
+        match self.library() {
+            Some(library) => format!("{program}+{}", library.name()),
+            None => program.to_owned(),
+        }
+    }
+
+    /// The library that the program loads as switch.
+    pub(super) fn library(&self) -> Option<&Library> {
+        match self {
+            Self::Testpmd(found) => found.library(),
+            Self::OpenVswitch(found) => found.library(),
+            Self::Haul | Self::Qemu(_) => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Open vSwitch as a side: a switch that polls its socket, and whose packets the guest counts.
 
 use super::{Assignment, Common, Receipt, Side};
+use crate::forward::library::Served;
 use crate::forward::openvswitch::{OpenVswitch, Session, Setting};
 use crate::forward::protocol::Role;
 use crate::forward::waits;
@@ -19,8 +20,8 @@ pub(super) fn start_in(
 }
 
 impl Side for Session {
-    fn end(self: Box<Self>) {
-        self.quit();
+    fn end(self: Box<Self>) -> Option<Served> {
+        self.quit()
     }
 
     fn waits(&self) -> Option<(u64, u64)> {

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use super::{Assignment, Common, Receipt, Side};
+use crate::forward::library::Served;
 use crate::forward::protocol::Role;
 use crate::forward::qemu::{Qemu, Session, Setting};
 
@@ -21,8 +22,9 @@ impl Side for Session {
         Self::await_forwarding(self, stop)
     }
 
-    fn end(self: Box<Self>) {
+    fn end(self: Box<Self>) -> Option<Served> {
         self.quit();
+        None
     }
 
     /// An emulator's threads wait for each other, so that their waits do not show a lack of

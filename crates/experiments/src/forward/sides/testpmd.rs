@@ -3,6 +3,7 @@
 use super::rates::{counted_of, rates_of};
 use super::{Assignment, Cycles, Rates, Receipt, Side};
 use crate::forward::flow::Flow;
+use crate::forward::library::Served;
 use crate::forward::protocol::{Counted, Role};
 use crate::forward::testpmd::{Metering, Session, Setting, Testpmd};
 use crate::forward::waits;
@@ -64,8 +65,8 @@ impl Side for Session {
         Self::halt(self).map(counted_of)
     }
 
-    fn end(self: Box<Self>) {
-        self.quit();
+    fn end(self: Box<Self>) -> Option<Served> {
+        self.quit()
     }
 
     fn waits(&self) -> Option<(u64, u64)> {

@@ -23,6 +23,7 @@ use self::printed::{
     credible, parse_cycles, parse_features, parse_path, parse_stats, parse_version,
 };
 use super::flow::Flow;
+use super::library::{Library, Served, parse_served};
 use super::protocol::Role;
 use crate::drive::{Program, Silence, Terminal};
 
@@ -39,6 +40,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest time until two connected sides see each other.
 const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The longest time from the guest's end to the account of a library that serves it.
+const TELL_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The time between two requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -53,6 +57,7 @@ const FILE: &str = "dpdk-testpmd";
 pub struct Testpmd {
     path: PathBuf,
     simd_bits: Option<u32>,
+    library: Option<Library>,
 }
 
 /// A running testpmd.
@@ -61,6 +66,8 @@ pub(super) struct Session {
     role: Role,
     flow: Flow,
     metered_since: Option<Instant>,
+    /// Whether the library that the switch preloads prints what it served.
+    is_telling: bool,
 }
 
 impl Testpmd {
@@ -75,13 +82,14 @@ impl Testpmd {
         if let Some(path) = path {
             let is_there = path.is_file();
             let absent = || format!("{} is not a file", path.display());
-            let own = || Self { path: path.to_owned(), simd_bits: None };
+            let own = || Self { path: path.to_owned(), simd_bits: None, library: None };
             return is_there.then(own).ok_or_else(absent);
         }
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(FILE));
         let found = paths.find(|path| path.is_file());
-        found.map(|path| Self { path, simd_bits: None }).ok_or_else(|| format!("no {FILE} on PATH"))
+        let found = found.map(|path| Self { path, simd_bits: None, library: None });
+        found.ok_or_else(|| format!("no {FILE} on PATH"))
     }
 
     /// This testpmd with vectors of at most this many bits. `None` leaves the choice to DPDK's
@@ -89,6 +97,17 @@ impl Testpmd {
     #[must_use]
     pub fn with_simd_bits(self, simd_bits: Option<u32>) -> Self {
         Self { simd_bits, ..self }
+    }
+
+    /// This testpmd with a library that it loads as switch.
+    #[must_use]
+    pub fn with_library(self, library: Option<Library>) -> Self {
+        Self { library, ..self }
+    }
+
+    /// The library that it loads as switch.
+    pub(super) fn library(&self) -> Option<&Library> {
+        self.library.as_ref()
     }
 
     /// The widest vectors in bits, if they are limited.
@@ -103,6 +122,7 @@ impl Testpmd {
         let mut program = Program::new(&self.path).with(words);
         // Otherwise testpmd leaves a folder in /var/run/dpdk.
         program.environment = vec![("RUNTIME_DIRECTORY".into(), setting.folder.into())];
+        program.environment.extend(self.library.iter().flat_map(Library::environment));
         program
     }
 }
@@ -116,9 +136,13 @@ impl Session {
         let program = testpmd.program(setting);
         let terminal = Terminal::start(&program).map_err(|error| error.to_string())?;
         let (role, flow) = (setting.role, setting.flow);
-        let mut session = Self { terminal, role, flow, metered_since: None };
+        let is_telling = testpmd.library.as_ref().is_some_and(Library::has_ring);
+        let mut session = Self { terminal, role, flow, metered_since: None, is_telling };
         let heard = session.terminal.hear_until(PROMPT, START_TIMEOUT);
         heard.map_err(|silence| session.failure(&silence))?;
+        if let Some(library) = &testpmd.library {
+            library.check_loaded(session.process())?;
+        }
         let makes = match setting.role {
             Role::Switch => [Flow::Enqueue, Flow::Loopback].contains(&setting.flow),
             Role::Guest => setting.flow.is_from_guest(),
@@ -226,9 +250,15 @@ impl Session {
     }
 
     /// Kills testpmd. To end regularly, it would need a second or two, in which it waits for its
-    /// threads.
-    pub(super) fn quit(mut self) {
+    /// threads. Returns the packets that its library served, by the library's own account, which
+    /// it gives once the guest has ended.
+    pub(super) fn quit(mut self) -> Option<Served> {
+        if self.is_telling {
+            // Without the account, the library served nothing that it tells.
+            let _ = self.terminal.hear_until(" to DPDK", TELL_TIMEOUT);
+        }
         self.terminal.end(&[], Duration::ZERO);
+        parse_served(self.terminal.everything().lines())
     }
 
     /// Stops forwarding, and returns its counters.
