@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::chain::Scratch;
 use super::enqueue;
+use super::layout::Layout;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
-use super::layout::Layout;
 use super::vring::Active;
 use crate::copy::{Copier, CopyMethod};
 use crate::packets::{GuestMemory, Incoming, Outgoing};

@@ -107,6 +107,7 @@ macro_rules! functions {
         /// DPDK's functions and tables. The table exists only if all were found.
         pub(crate) struct Functions {
             $($(#[$text])* pub(crate) $name: $kind,)*
+            pub(crate) rte_mempool_ops_table: &'static OpsTable,
         }
 
         impl Functions {
@@ -119,6 +120,7 @@ macro_rules! functions {
                         // name, which has this type in every version from 22.11 on.
                         unsafe { core::mem::transmute::<*mut c_void, $kind>(symbol) }
                     },)*
+                    rte_mempool_ops_table: find_table(libraries).ok_or("rte_mempool_ops_table")?,
                 })
             }
         }
@@ -145,7 +147,17 @@ functions! {
         unsafe extern "C" fn(c_int, u16, *mut StatName, c_uint) -> c_int,
     rte_pktmbuf_free_bulk: unsafe extern "C" fn(*mut *mut Mbuf, c_uint),
     rte_net_make_rarp_packet: unsafe extern "C" fn(*mut Mempool, *const [u8; 6]) -> *mut Mbuf,
-    rte_mempool_ops_table: &'static OpsTable,
+}
+
+/// The table of the pools' functions. A program that refers to it has a copy of the table, which
+/// then takes the place of the one in DPDK's library.
+fn find_table(libraries: &[Library]) -> Option<&'static OpsTable> {
+    let name = "rte_mempool_ops_table";
+    let program = [Library(libc::RTLD_DEFAULT)];
+    let table = symbol(&program, name).or_else(|| symbol(libraries, name))?;
+    // SAFETY: this is DPDK's table, which has this type in every version from 22.11 on and is
+    // never freed.
+    Some(unsafe { &*table.cast::<OpsTable>() })
 }
 
 /// DPDK's functions, or `None` while a function is missing in this process.

@@ -6,7 +6,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::offset_of;
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, Ordering};
 
 use haul_forward::{Incoming, Outgoing, Segment};
 
@@ -18,7 +18,8 @@ pub(crate) struct Mbuf {
     buffer: *mut u8,
     io_address: u64,
     data_offset: u16,
-    references: u16,
+    /// Other threads may change it.
+    references: AtomicU16,
     segments: u16,
     port: u16,
     flags: u64,
@@ -256,7 +257,10 @@ unsafe impl Incoming for Taking<'_> {
         // SAFETY: a free packet of the pool, which is this call's now.
         let packet = unsafe { &mut *at };
         let room = usize::from(packet.buffer_bytes).wrapping_sub(self.room.offset.into());
-        if packet.references != 1 || room > usize::from(u16::MAX) || length > room {
+        if packet.references.load(Ordering::Relaxed) != 1
+            || room > usize::from(u16::MAX)
+            || length > room
+        {
             // SAFETY: a packet that was just taken.
             unsafe { (self.functions.rte_pktmbuf_free_bulk)(&raw mut at, 1) };
             return None;
@@ -386,7 +390,7 @@ unsafe fn probe(packet: *const Mbuf, pool: *mut Mempool) -> Option<Room> {
     let is_known = packet.pool == pool
         && !packet.buffer.is_null()
         && packet.io_address != 0
-        && (packet.references, packet.segments) == (1, 1)
+        && (packet.references.load(Ordering::Relaxed), packet.segments) == (1, 1)
         && packet.packet_bytes == u32::from(PROBE_BYTES)
         && packet.data_bytes == PROBE_BYTES
         && packet.next.is_null()
