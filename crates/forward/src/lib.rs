@@ -23,6 +23,7 @@
 //! - `error`: the errors of a port;
 //! - `copy`: the function that copies a burst, a setting of each port;
 //! - `pool`: packet buffers in memory that can be shared;
+//! - `packets`: packets and a guest's memory, as a ring's code uses them;
 //! - `counters`: what a port counts: packets, bytes, drops by reason, sizes of bursts;
 //! - `contract`: the interface of every port;
 //! - `null`: a port that generates packets without content and discards all;
@@ -52,6 +53,7 @@ mod interface;
 mod messages;
 mod nic;
 mod null;
+mod packets;
 mod pcap;
 mod pool;
 mod ring;
@@ -72,6 +74,7 @@ pub use haul_model::pcie::Counts;
 pub use haul_peer::users::Users;
 pub use nic::{ModelledCore, Nic, NicSettings, Time};
 pub use null::Null;
+pub use packets::{GuestMemory, Incoming, Outgoing};
 pub use pcap::{Pcap, PcapSettings, Replay};
 pub use pool::{
     BURST_MAX, Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
@@ -83,7 +86,7 @@ pub use traffic::order::Order;
 pub use traffic::sink::{Findings, Sink, Watch};
 pub use traffic::size::Sizes;
 pub use user_socket::Role;
-pub use vhost::{KeptDevice, Vhost, VhostSettings};
+pub use vhost::{DeviceRing, KeptDevice, Progress, Published, Vhost, VhostSettings};
 pub use virtio::{Virtio, VirtioSettings};
 
 /// The example of the crate's README, which must keep working.

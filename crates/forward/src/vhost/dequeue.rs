@@ -2,12 +2,15 @@
 //! other direction.
 
 use super::chain::{Gathered, Piece, Scratch, zip};
+use super::enqueue::Fast;
 use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
 use crate::copy::{Copier, Part};
 use crate::counters::{Direction, DropReason};
+use crate::packets::{GuestMemory, Incoming, PoolRoom};
 use crate::pool::{Burst, PACKET_BYTES_MAX, Pool, ROOM_BYTES};
 use crate::ring::prefetch;
+use haul_peer::guest::Guest;
 
 /// Shortest packet that is received: an Ethernet header.
 const PACKET_BYTES_MIN: usize = 14;
@@ -43,7 +46,68 @@ impl AnyActive {
     }
 }
 
-impl<L: Layout> Active<L> {
+impl<L: Layout, M: GuestMemory> Active<L, M> {
+    /// Dequeues chains, from the first on, while each is one descriptor whose packet has at most
+    /// `longest` bytes and fits into one buffer.
+    #[inline]
+    pub(super) fn dequeue_fast<P: Incoming>(
+        &mut self,
+        room: &mut P,
+        longest: usize,
+        ready: usize,
+        scratch: &mut Scratch,
+    ) -> Fast {
+        let header_bytes = self.header_bytes;
+        let before = scratch.parts.len();
+        for first in &scratch.firsts[..ready] {
+            let First { id, flags, length: bytes, address } = *first;
+            let length = (bytes as usize).wrapping_sub(header_bytes);
+            let is_fit = flags == 0
+                && (PACKET_BYTES_MIN..=longest).contains(&length)
+                && self.ring.has_id(id);
+            if !is_fit {
+                break;
+            }
+            let Some(at) = self.memory.at(&mut self.cached, address, bytes.into()) else { break };
+            if P::CHECKS_HEADERS {
+                prefetch::to_read(at.as_ptr());
+            }
+            // SAFETY: the descriptor has more bytes than the header, as checked above.
+            let source = unsafe { at.add(header_bytes) }.as_ptr().cast_const();
+            fetch(source, length, ready);
+            scratch.parts.push(Part { target: std::ptr::null_mut(), source, length });
+        }
+        let (mut packets, mut bytes) = (0, 0);
+        for (part, first) in scratch.parts[before..].iter_mut().zip(&scratch.firsts) {
+            // SAFETY: the header lies in front of the packet, as looked up above.
+            if P::CHECKS_HEADERS && unsafe { asks_for_offload(part.source, header_bytes) } {
+                break;
+            }
+            let Some(target) = room.take(part.length) else { break };
+            part.target = target.as_ptr();
+            bytes += part.length as u64;
+            self.ring.use_chain(Chain { id: first.id, descriptors: 1 }, 0);
+            packets += 1;
+        }
+        scratch.parts.truncate(before + packets);
+        Fast { packets, bytes }
+    }
+}
+
+/// Whether the header in front of a packet has a flag or a segmentation: its first two bytes,
+/// `flags` and `gso_type` of section 5.1.6. They are read once.
+///
+/// # Safety
+/// `header_bytes`, at least 2, can be read in front of `packet`.
+#[inline(always)]
+unsafe fn asks_for_offload(packet: *const u8, header_bytes: usize) -> bool {
+    // SAFETY: the caller's promise.
+    let header = unsafe { packet.sub(header_bytes) };
+    // SAFETY: the caller's promise.
+    unsafe { header.cast::<[u8; 2]>().read_volatile() != [0; 2] }
+}
+
+impl<L: Layout> Active<L, Guest> {
     /// Appends packets of the guest to the burst, as many as are available and fit. The guest sees
     /// the used chains after [`Layout::publish`].
     ///
@@ -102,9 +166,10 @@ impl<L: Layout> Active<L> {
         while burst.room() > 0 && self.may_follow() {
             let wanted = burst.room().min(scratch.firsts.len());
             let ready = self.ring.poll(&mut scratch.firsts[..wanted])?;
-            let (packets, fast_bytes) = self.dequeue_fast(pool, burst, ready, scratch);
-            bytes += fast_bytes;
-            if packets == ready {
+            let mut room = PoolRoom { pool: &mut *pool, burst: &mut *burst };
+            let fast = self.dequeue_fast(&mut room, ROOM_BYTES, ready, scratch);
+            bytes += fast.bytes;
+            if fast.packets == ready {
                 if ready < wanted {
                     break;
                 }
@@ -117,46 +182,6 @@ impl<L: Layout> Active<L> {
             }
         }
         Ok(bytes)
-    }
-
-    /// Dequeues chains, from the first on, while each is one descriptor whose packet fits into one
-    /// buffer. Returns their number and the bytes of their packets.
-    #[inline]
-    fn dequeue_fast(
-        &mut self,
-        pool: &mut Pool,
-        burst: &mut Burst,
-        ready: usize,
-        scratch: &mut Scratch,
-    ) -> (usize, u64) {
-        let header_bytes = self.header_bytes;
-        let before = scratch.parts.len();
-        for first in &scratch.firsts[..ready] {
-            let First { id, flags, length: bytes, address } = *first;
-            let length = (bytes as usize).wrapping_sub(header_bytes);
-            let is_fit = flags == 0
-                && (PACKET_BYTES_MIN..=ROOM_BYTES).contains(&length)
-                && self.ring.has_id(id);
-            if !is_fit {
-                break;
-            }
-            let Some(at) = self.memory.at(&mut self.cached, address, bytes.into()) else { break };
-            // SAFETY: the descriptor has more bytes than the header, as checked above.
-            let source = unsafe { at.add(header_bytes) }.as_ptr().cast_const();
-            fetch(source, length, ready);
-            scratch.parts.push(Part { target: std::ptr::null_mut(), source, length });
-        }
-        let (mut taken, mut bytes) = (0, 0);
-        for (part, first) in scratch.parts[before..].iter_mut().zip(&scratch.firsts) {
-            let Some(packet) = pool.take(part.length) else { break };
-            part.target = pool.first(&packet).pointer.as_ptr();
-            burst.push(packet);
-            bytes += part.length as u64;
-            self.ring.use_chain(Chain { id: first.id, descriptors: 1 }, 0);
-            taken += 1;
-        }
-        scratch.parts.truncate(before + taken);
-        (taken, bytes)
     }
 
     /// Dequeues one chain of any form.

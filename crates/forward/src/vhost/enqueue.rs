@@ -22,10 +22,64 @@ use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
 use crate::copy::{Copier, Part};
 use crate::counters::{Direction, DropReason};
+use crate::packets::{GuestMemory, Outgoing, PoolPackets};
 use crate::pool::{Burst, Packet, Pool};
 use crate::ring::features::{self, HEADER_BYTES_MAX};
 use crate::ring::prefetch;
 use crate::ring::split::WRITE;
+use haul_peer::guest::Guest;
+
+impl<L: Layout, M: GuestMemory> Active<L, M> {
+    /// Enqueues packets, from the one at `start` on, into the chains of `scratch.firsts`, while
+    /// each fits into a buffer of one descriptor. There are at least as many packets as chains.
+    #[inline]
+    pub(super) fn enqueue_fast(
+        &mut self,
+        packets: &impl Outgoing,
+        start: usize,
+        ready: usize,
+        scratch: &mut Scratch,
+    ) -> Fast {
+        let mut fit = 0;
+        let firsts = &scratch.firsts[..ready];
+        for (first, target) in firsts.iter().zip(&mut scratch.targets) {
+            let First { id, flags, length, address } = *first;
+            let needed = self.header_bytes + packets.length(start + fit);
+            let is_fit = flags == WRITE
+                && length as usize >= needed
+                && self.ring.has_id(id)
+                && packets.is_one(start + fit);
+            if !is_fit {
+                break;
+            }
+            let found = self.memory.at(&mut self.cached, address, needed as u64);
+            let Some(at) = found else { break };
+            fetch(at, self.header_bytes, needed);
+            *target = at;
+            fit += 1;
+        }
+        let mut bytes = 0;
+        for (index, (first, at)) in firsts[..fit].iter().zip(&scratch.targets).enumerate() {
+            let (source, at) = (packets.first(start + index), *at);
+            put_header(at, self.header_bytes);
+            // SAFETY: the buffer has room for header and packet, as looked up above.
+            let target = unsafe { at.add(self.header_bytes) };
+            let (target, length) = (target.as_ptr(), source.length);
+            scratch.parts.push(Part { target, source: source.pointer.as_ptr(), length });
+            let chain = Chain { id: first.id, descriptors: 1 };
+            self.ring.use_chain(chain, (self.header_bytes + length) as u32);
+            bytes += length as u64;
+        }
+        Fast { packets: fit, bytes }
+    }
+}
+
+/// Packets that passed in one pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fast {
+    pub(super) packets: usize,
+    pub(super) bytes: u64,
+}
 
 /// The progress of a burst.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +116,7 @@ impl AnyActive {
     }
 }
 
-impl<L: Layout> Active<L> {
+impl<L: Layout> Active<L, Guest> {
     /// Moves packets from the burst into the guest's buffers, as many as there are buffers for.
     /// The guest sees them after [`Layout::publish`]. Consumed packets are freed.
     ///
@@ -88,11 +142,12 @@ impl<L: Layout> Active<L> {
             let packets = &burst.indices()[done.consumed..];
             let wanted = packets.len().min(scratch.firsts.len());
             let ready = self.ring.poll(&mut scratch.firsts[..wanted])?;
-            let fast = self.enqueue_fast(pool, packets, ready, scratch);
+            let packets = PoolPackets { pool, indices: packets };
+            let fast = self.enqueue_fast(&packets, 0, ready, scratch);
             done.packets += fast.packets;
             done.bytes += fast.bytes;
-            done.consumed += fast.consumed;
-            if fast.consumed == ready {
+            done.consumed += fast.packets;
+            if fast.packets == ready {
                 if ready < wanted {
                     break;
                 }
@@ -122,49 +177,6 @@ impl<L: Layout> Active<L> {
         scratch.drops.iter().for_each(|reason| counts.dropped(*reason, 1));
         counts.batch(done.packets, done.bytes);
         Ok(done.packets)
-    }
-
-    /// Enqueues packets, from the first on, while each fits into a buffer of one descriptor.
-    #[inline]
-    fn enqueue_fast(
-        &mut self,
-        pool: &Pool,
-        packets: &[u32],
-        ready: usize,
-        scratch: &mut Scratch,
-    ) -> Tally {
-        let mut fit = 0;
-        let firsts = &scratch.firsts[..ready];
-        for ((packet, first), target) in packets.iter().zip(firsts).zip(&mut scratch.targets) {
-            let packet = Packet::from_index(*packet);
-            let First { id, flags, length, address } = *first;
-            let needed = self.header_bytes + pool.length(&packet);
-            let is_fit = flags == WRITE
-                && length as usize >= needed
-                && self.ring.has_id(id)
-                && pool.is_one(&packet);
-            if !is_fit {
-                break;
-            }
-            let found = self.memory.at(&mut self.cached, address, needed as u64);
-            let Some(at) = found else { break };
-            fetch(at, self.header_bytes, needed);
-            *target = at;
-            fit += 1;
-        }
-        let mut bytes = 0;
-        for ((packet, first), at) in packets[..fit].iter().zip(firsts).zip(&scratch.targets) {
-            let (source, at) = (pool.first(&Packet::from_index(*packet)), *at);
-            put_header(at, self.header_bytes);
-            // SAFETY: the buffer has room for header and packet, as looked up above.
-            let target = unsafe { at.add(self.header_bytes) };
-            let (target, length) = (target.as_ptr(), source.length);
-            scratch.parts.push(Part { target, source: source.pointer.as_ptr(), length });
-            let chain = Chain { id: first.id, descriptors: 1 };
-            self.ring.use_chain(chain, (self.header_bytes + length) as u32);
-            bytes += length as u64;
-        }
-        Tally { packets: fit, bytes, consumed: fit }
     }
 
     /// Enqueues one packet into chains of any form.
@@ -247,7 +259,7 @@ const AHEAD: usize = 2;
 /// # Safety
 /// The obligations of [`Copier::copy_batch`].
 #[inline]
-unsafe fn copy(copier: &Copier, parts: &[Part]) {
+pub(super) unsafe fn copy(copier: &Copier, parts: &[Part]) {
     if !copier.writes_targets() || parts.iter().all(|part| part.length <= FETCH_BYTES) {
         // SAFETY: the caller's promise.
         return unsafe { copier.copy_batch(parts) };

@@ -16,6 +16,7 @@
 //! - `chain`: a chain of descriptors, followed with every check;
 //! - `enqueue`: packets to the guest;
 //! - `dequeue`: packets from the guest;
+//! - `device_ring`: a ring that another program manages, for its packets;
 //! - `control`: the thread that connects to front ends.
 
 mod back_off;
@@ -23,6 +24,7 @@ mod chain;
 mod control;
 mod dequeue;
 mod device;
+mod device_ring;
 mod enqueue;
 mod inflight;
 mod last_conversation;
@@ -49,6 +51,8 @@ use haul_peer::caller::Caller;
 use haul_peer::users::Users;
 use layout::Broken;
 use vring::Slot;
+
+pub use device_ring::{DeviceRing, Progress, Published};
 
 /// The settings of a vhost port.
 #[derive(Clone, Debug)]

@@ -12,18 +12,19 @@ use super::layout::Layout;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
 use crate::messages::{Refusal, RequestResult, refuse};
+use crate::packets::GuestMemory;
 use crate::ring::features;
 use crate::ring::packed::{self, Location, Packed};
 use crate::ring::split::{self, Split};
-use haul_peer::guest::{Cached, Guest};
+use haul_peer::guest::Guest;
 
 /// A ring through which packets pass.
 #[derive(Debug)]
-pub(super) struct Active<L> {
+pub(super) struct Active<L, M: GuestMemory> {
     pub(super) ring: L,
-    pub(super) memory: Arc<Guest>,
+    pub(super) memory: Arc<M>,
     /// The region in which the last address was found.
-    pub(super) cached: Cached,
+    pub(super) cached: M::Cached,
     pub(super) header_bytes: usize,
     pub(super) is_mergeable: bool,
     pub(super) has_indirect: bool,
@@ -35,8 +36,8 @@ pub(super) struct Active<L> {
 /// An active ring of either layout.
 #[derive(Debug)]
 pub(super) enum AnyActive {
-    Split(Active<SplitRing>),
-    Packed(Active<PackedRing>),
+    Split(Active<SplitRing, Guest>),
+    Packed(Active<PackedRing, Guest>),
 }
 
 /// A ring, as its worker locks it for a burst.
@@ -176,12 +177,14 @@ impl Vring {
             return Ok(None);
         }
         if negotiated.features & features::PACKED == 0 {
-            let active = Active::new(self.split(memory, areas, negotiated)?, memory, negotiated);
+            let ring = self.split(memory, areas, negotiated)?;
+            let active = Active::new(ring, memory.clone(), negotiated.features);
             return Ok(Some((AnyActive::Split(active), 0)));
         }
         let (ring, lost) = self.packed(memory, areas, negotiated, pause)?;
         let lost = if self.is_read() { lost } else { 0 };
-        Ok(Some((AnyActive::Packed(Active::new(ring, memory, negotiated)), lost)))
+        let active = Active::new(ring, memory.clone(), negotiated.features);
+        Ok(Some((AnyActive::Packed(active), lost)))
     }
 
     fn split(
@@ -235,15 +238,15 @@ impl Vring {
     }
 }
 
-impl<L> Active<L> {
-    fn new(ring: L, memory: &Arc<Guest>, negotiated: &Negotiated) -> Self {
+impl<L, M: GuestMemory> Active<L, M> {
+    pub(super) fn new(ring: L, memory: Arc<M>, features: u64) -> Self {
         Self {
             ring,
-            memory: memory.clone(),
-            cached: Cached::default(),
-            header_bytes: features::header_bytes(negotiated.features),
-            is_mergeable: negotiated.features & features::MERGEABLE != 0,
-            has_indirect: negotiated.features & features::INDIRECT != 0,
+            memory,
+            cached: M::Cached::default(),
+            header_bytes: features::header_bytes(features),
+            is_mergeable: features & features::MERGEABLE != 0,
+            has_indirect: features & features::INDIRECT != 0,
             back_off: BackOff::new(),
             followed: 0,
         }

@@ -52,6 +52,37 @@ impl PackedRing {
         (Self { ring, next, held, unpublished, has_events, shows_last, region }, lost)
     }
 
+    /// A ring whose progress and calls another program manages, see [`PackedRing::resume`].
+    pub(in crate::vhost) fn managed(ring: Packed) -> Self {
+        let (next, has_events, shows_last) = (Location::START, false, false);
+        Self { ring, next, held: None, unpublished: 0, has_events, shows_last, region: None }
+    }
+
+    /// Goes on at a location, encoded as in messages, which the program that manages the ring has
+    /// reached. Returns false if the ring has no such location.
+    #[inline]
+    pub(in crate::vhost) fn resume(&mut self, word: u16) -> bool {
+        let Some(next) = Location::of(word, self.size().into()) else { return false };
+        self.next = next;
+        true
+    }
+
+    /// Publishes the used chains, but does not decide whether the driver wants a call. Returns
+    /// false if the driver certainly wants none: no chain was used.
+    #[inline]
+    pub(in crate::vhost) fn publish_only(&mut self) -> bool {
+        let Some((location, id, written)) = self.held.take() else { return false };
+        self.ring.put_used(location, id, written);
+        self.unpublished = 0;
+        true
+    }
+
+    /// The location of the next chain, encoded as in messages.
+    #[inline]
+    pub(in crate::vhost) fn next(&self) -> u16 {
+        self.next.word()
+    }
+
     /// Marks the later descriptors of a chain as used: they then show the device's progress.
     #[cold]
     fn mark_rest(&self, chain: Chain) {

@@ -35,6 +35,46 @@ impl SplitRing {
         Self { ring, next, available: next, published: next, has_events, region }
     }
 
+    /// A ring whose progress and calls another program manages, see [`SplitRing::resume`].
+    pub(in crate::vhost) fn managed(ring: Split, has_events: bool) -> Self {
+        Self { ring, next: 0, available: 0, published: 0, has_events, region: None }
+    }
+
+    /// Goes on at a chain, which the program that manages the ring has reached.
+    #[inline]
+    pub(in crate::vhost) fn resume(&mut self, next: u16) {
+        if next != self.next {
+            (self.next, self.available) = (next, next);
+        }
+        self.published = next;
+    }
+
+    /// Publishes the used chains, but does not decide whether the driver wants a call. Returns
+    /// false if the driver certainly wants none: no chain was used.
+    #[inline]
+    pub(in crate::vhost) fn publish_only(&mut self) -> bool {
+        let is_used = self.next != self.published;
+        if is_used {
+            self.ring.publish_used(self.next);
+            self.published = self.next;
+        }
+        is_used
+    }
+
+    /// Whether the driver may want a call for what was just published.
+    #[inline]
+    pub(in crate::vhost) fn may_want_call(&self) -> bool {
+        // Read the driver's word only after the driver can see the used chains, as in `publish`.
+        fence(Ordering::SeqCst);
+        self.has_events || !self.ring.driver_wants_no_calls()
+    }
+
+    /// The index of the next chain.
+    #[inline]
+    pub(in crate::vhost) fn next(&self) -> u16 {
+        self.next
+    }
+
     /// How many chains are available. The value is up to date if it is below `wanted`.
     #[inline(always)]
     fn ready(&mut self, wanted: usize) -> Result<u16, Broken> {

@@ -1,0 +1,107 @@
+//! Packets and memory as the code of a ring uses them, so that one code serves haul's own buffers
+//! and buffers of other programs.
+
+use std::fmt::Debug;
+use std::ptr::NonNull;
+
+use super::pool::{Burst, Packet, Pool, Segment};
+use haul_peer::guest::{Cached, Guest};
+
+/// The memory of a guest, in which addresses of descriptors are looked up.
+///
+/// # Safety
+/// All `bytes` bytes at an address that [`GuestMemory::at`] returns can be read and written as
+/// long as the value exists. Other processes may write them at any time.
+pub unsafe trait GuestMemory: Debug {
+    /// What a lookup leaves for the next one.
+    type Cached: Debug + Default + Send;
+
+    /// Translates the address `guest` in the guest to an address in this process, if all `bytes`
+    /// bytes there are in one region.
+    fn at(&self, cached: &mut Self::Cached, guest: u64, bytes: u64) -> Option<NonNull<u8>>;
+}
+
+/// Packets that go to a guest, in order.
+///
+/// # Safety
+/// The bytes of a [`Segment`] can be read until the ring has copied them.
+pub unsafe trait Outgoing {
+    /// The size in bytes of the packet at `index`, counted from 0.
+    fn length(&self, index: usize) -> usize;
+
+    /// Whether the packet's bytes are contiguous, and the packet asks for nothing but a copy.
+    fn is_one(&self, index: usize) -> bool;
+
+    /// The bytes of a packet that [`Outgoing::is_one`].
+    fn first(&self, index: usize) -> Segment;
+}
+
+/// Buffers for packets that come from a guest.
+///
+/// # Safety
+/// `length` bytes at an address that [`Incoming::take`] returns can be written until the ring has
+/// copied the packet.
+pub unsafe trait Incoming {
+    /// Whether a packet whose header is not zero is left in the ring.
+    const CHECKS_HEADERS: bool;
+
+    /// Appends a packet of `length` bytes, which are not initialized, and returns the address of
+    /// its bytes. `None` if no buffer is free, or the packet does not fit into one.
+    fn take(&mut self, length: usize) -> Option<NonNull<u8>>;
+}
+
+// SAFETY: the mappings live as long as the value.
+unsafe impl GuestMemory for Guest {
+    type Cached = Cached;
+
+    #[inline(always)]
+    fn at(&self, cached: &mut Cached, guest: u64, bytes: u64) -> Option<NonNull<u8>> {
+        Guest::at(self, cached, guest, bytes)
+    }
+}
+
+/// Packets of a pool, by their indices in it.
+#[derive(Debug)]
+pub(crate) struct PoolPackets<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) indices: &'a [u32],
+}
+
+// SAFETY: the packets belong to a burst that the caller borrows.
+unsafe impl Outgoing for PoolPackets<'_> {
+    #[inline(always)]
+    fn length(&self, index: usize) -> usize {
+        self.pool.length(&Packet::from_index(self.indices[index]))
+    }
+
+    #[inline(always)]
+    fn is_one(&self, index: usize) -> bool {
+        self.pool.is_one(&Packet::from_index(self.indices[index]))
+    }
+
+    #[inline(always)]
+    fn first(&self, index: usize) -> Segment {
+        self.pool.first(&Packet::from_index(self.indices[index]))
+    }
+}
+
+/// A burst that receives packets of a pool.
+#[derive(Debug)]
+pub(crate) struct PoolRoom<'a> {
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) burst: &'a mut Burst,
+}
+
+// SAFETY: the packets were just allocated, and the burst owns them.
+unsafe impl Incoming for PoolRoom<'_> {
+    /// haul's port offers no offloads, so that the header has no meaning.
+    const CHECKS_HEADERS: bool = false;
+
+    #[inline(always)]
+    fn take(&mut self, length: usize) -> Option<NonNull<u8>> {
+        let packet = self.pool.take(length)?;
+        let at = self.pool.first(&packet).pointer;
+        self.burst.push(packet);
+        Some(at)
+    }
+}

@@ -1,0 +1,407 @@
+//! DPDK's packets (mbufs) and their pools. The fields that are used here have the same offsets in
+//! every release from 22.11 to 26.07, unless DPDK was built without IO addresses in its mbufs:
+//! lib/mbuf/rte_mbuf_core.h, lib/mempool/rte_mempool.h. [`is_known`] checks the layout of a pool's
+//! packets once, on a packet of known content that DPDK makes.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::mem::offset_of;
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, Ordering};
+
+use haul_forward::{Incoming, Outgoing, Segment};
+
+use crate::dpdk::{self, Functions};
+
+/// `struct rte_mbuf`.
+#[repr(C, align(64))]
+pub(crate) struct Mbuf {
+    buffer: *mut u8,
+    io_address: u64,
+    data_offset: u16,
+    /// Other threads may change it.
+    references: AtomicU16,
+    segments: u16,
+    port: u16,
+    flags: u64,
+    packet_type: u32,
+    packet_bytes: u32,
+    data_bytes: u16,
+    vlan: u16,
+    hash: [u32; 2],
+    outer_vlan: u16,
+    buffer_bytes: u16,
+    pool: *mut Mempool,
+    next: *mut Mbuf,
+    transmit: u64,
+    shared: *mut c_void,
+    private_bytes: u16,
+    time_flags: u16,
+    dynamic: [u32; 9],
+}
+
+/// The first fields of `struct rte_mempool`.
+#[repr(C)]
+pub(crate) struct Mempool {
+    name: [u8; 32],
+    data: *mut c_void,
+    configuration: *mut c_void,
+    zone: *const c_void,
+    flags: c_uint,
+    socket: c_int,
+    size: u32,
+    cache_size: u32,
+    element_bytes: u32,
+    header_bytes: u32,
+    trailer_bytes: u32,
+    private_bytes: c_uint,
+    operations: i32,
+    caches: *mut Cache,
+}
+
+/// The largest cache of a pool (rte_mempool.h: RTE_MEMPOOL_CACHE_MAX_SIZE).
+const CACHE_MAX: usize = 512;
+
+/// `struct rte_mempool_cache`: the free packets that a core holds.
+#[repr(C, align(64))]
+struct Cache {
+    size: u32,
+    threshold: u32,
+    length: u32,
+    statistics: [u32; 13],
+    packets: [*mut Mbuf; 2 * CACHE_MAX],
+}
+
+/// `struct rte_mempool_ops`.
+#[repr(C, align(64))]
+struct Operations {
+    name: [u8; 32],
+    start: [*const c_void; 3],
+    take: Option<unsafe extern "C" fn(*mut Mempool, *mut *mut Mbuf, c_uint) -> c_int>,
+    end: [*const c_void; 5],
+}
+
+/// `struct rte_mempool_ops_table`.
+#[repr(C, align(64))]
+pub(crate) struct OpsTable {
+    lock: u32,
+    count: AtomicU32,
+    operations: [Operations; 16],
+}
+
+// SAFETY: the entries up to `count` do not change once a pool uses them.
+unsafe impl Sync for OpsTable {}
+
+const _: () = {
+    assert!(size_of::<Mbuf>() == 128 && offset_of!(Mbuf, data_offset) == 16);
+    assert!(offset_of!(Mbuf, flags) == 24 && offset_of!(Mbuf, packet_bytes) == 36);
+    assert!(offset_of!(Mbuf, data_bytes) == 40 && offset_of!(Mbuf, outer_vlan) == 52);
+    assert!(offset_of!(Mbuf, buffer_bytes) == 54 && offset_of!(Mbuf, shared) == 80);
+    assert!(offset_of!(Mbuf, pool) == 56 && offset_of!(Mbuf, next) == 64);
+    assert!(offset_of!(Mbuf, transmit) == 72 && offset_of!(Mbuf, private_bytes) == 88);
+    assert!(offset_of!(Mempool, cache_size) == 68 && offset_of!(Mempool, operations) == 88);
+    assert!(offset_of!(Mempool, caches) == 96);
+    assert!(size_of::<Cache>() == 64 + 8 * 2 * CACHE_MAX && offset_of!(Cache, packets) == 64);
+    assert!(size_of::<Operations>() == 128 && offset_of!(Operations, take) == 56);
+    assert!(offset_of!(OpsTable, operations) == 64);
+};
+
+/// Flags of a packet that ask the sender for more than a copy: checksums of IP and of the
+/// transport (RTE_MBUF_F_TX_IP_CKSUM, _L4_MASK) and segmentation (_TCP_SEG, _UDP_SEG).
+const OFFLOADS: u64 = 1 << 54 | 3 << 52 | 1 << 50 | 1 << 42;
+
+/// The flag of a packet in a buffer outside of its pool, which belongs to the packet for good if a
+/// free packet has it (RTE_MBUF_F_EXTERNAL).
+const EXTERNAL: u64 = 1 << 61;
+
+/// No port (RTE_MBUF_PORT_INVALID).
+const NO_PORT: u16 = u16::MAX;
+
+/// Packets of a program, in its order.
+pub(crate) struct Packets<'a>(pub(crate) &'a [*mut Mbuf]);
+
+impl Packets<'_> {
+    #[inline(always)]
+    fn get(&self, index: usize) -> &Mbuf {
+        // SAFETY: the program passes valid packets, which only this call uses meanwhile.
+        unsafe { &*self.0[index] }
+    }
+}
+
+// SAFETY: the program owns the packets during the call.
+unsafe impl Outgoing for Packets<'_> {
+    #[inline(always)]
+    fn length(&self, index: usize) -> usize {
+        self.get(index).packet_bytes as usize
+    }
+
+    #[inline(always)]
+    fn is_one(&self, index: usize) -> bool {
+        let packet = self.get(index);
+        packet.segments == 1
+            && packet.flags & OFFLOADS == 0
+            && u32::from(packet.data_bytes) == packet.packet_bytes
+            && packet.data_bytes > 0
+    }
+
+    #[inline(always)]
+    fn first(&self, index: usize) -> Segment {
+        let packet = self.get(index);
+        Segment { pointer: packet.data(), length: packet.data_bytes.into() }
+    }
+}
+
+impl Mbuf {
+    /// The packet's first byte.
+    #[inline(always)]
+    fn data(&self) -> NonNull<u8> {
+        let at = self.buffer.wrapping_add(self.data_offset.into());
+        // SAFETY: a packet's bytes lie in a mapped buffer.
+        unsafe { NonNull::new_unchecked(at) }
+    }
+
+    /// The packet's size in bytes, and the first six of them.
+    ///
+    /// # Safety
+    /// The packet is valid and has at least six bytes.
+    #[inline]
+    pub(crate) unsafe fn size_and_target(packet: *const Self) -> (u64, [u8; 6]) {
+        // SAFETY: the caller's promise.
+        let packet = unsafe { &*packet };
+        // SAFETY: the caller's promise.
+        let target = unsafe { packet.data().cast::<[u8; 6]>().read() };
+        (packet.packet_bytes.into(), target)
+    }
+}
+
+/// Free packets of a pool, which a dequeue takes and appends to the program's array.
+pub(crate) struct Taking<'a> {
+    pool: *mut Mempool,
+    take: unsafe extern "C" fn(*mut Mempool, *mut *mut Mbuf, c_uint) -> c_int,
+    /// This core's free packets.
+    cache: Option<NonNull<Cache>>,
+    room: Room,
+    functions: &'static Functions,
+    packets: &'a mut [*mut Mbuf],
+    pub(crate) taken: usize,
+}
+
+impl<'a> Taking<'a> {
+    /// `None` if the pool has properties that this library does not expect.
+    ///
+    /// # Safety
+    /// The pool is valid and [`Known`], and this thread calls no function of it meanwhile.
+    #[inline]
+    pub(crate) unsafe fn new(
+        functions: &'static Functions,
+        pool: *mut Mempool,
+        room: Room,
+        packets: &'a mut [*mut Mbuf],
+    ) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        let fields = unsafe { &*pool };
+        let index = usize::try_from(fields.operations).ok()?;
+        let take = functions.rte_mempool_ops_table.operations.get(index)?.take?;
+        let cache = match dpdk::core() {
+            Some(core) if fields.cache_size > 0 => {
+                // SAFETY: a pool with caches has one for each core.
+                let cache = NonNull::new(unsafe { fields.caches.add(core) })?;
+                // SAFETY: the cache of this thread's core belongs to this thread.
+                let Cache { size, length, .. } = unsafe { cache.as_ref() };
+                let is_known = *size == fields.cache_size && *size as usize <= CACHE_MAX;
+                if !is_known || *length as usize > 2 * CACHE_MAX {
+                    return None;
+                }
+                Some(cache)
+            }
+            _ => None,
+        };
+        Some(Self { pool, take, cache, room, functions, packets, taken: 0 })
+    }
+
+    /// The cache's last packet. An empty cache is filled to its size, never above: releases differ
+    /// in how far they let it grow.
+    #[inline]
+    fn pop(&mut self) -> Option<*mut Mbuf> {
+        let Some(mut cache) = self.cache else { return self.take_one() };
+        // SAFETY: the cache belongs to this thread, and no reference to it exists.
+        let cache = unsafe { cache.as_mut() };
+        if cache.length == 0 {
+            // SAFETY: the array has room for as many packets, by `new`.
+            let result = unsafe { (self.take)(self.pool, cache.packets.as_mut_ptr(), cache.size) };
+            if result < 0 {
+                return self.take_one();
+            }
+            cache.length = cache.size;
+        }
+        cache.length -= 1;
+        Some(cache.packets[cache.length as usize])
+    }
+
+    #[cold]
+    fn take_one(&self) -> Option<*mut Mbuf> {
+        let mut packet = null_mut();
+        // SAFETY: room for one packet.
+        let result = unsafe { (self.take)(self.pool, &raw mut packet, 1) };
+        (result >= 0).then_some(packet)
+    }
+}
+
+// SAFETY: a free packet's buffer is not used by others, and its size is checked.
+unsafe impl Incoming for Taking<'_> {
+    const CHECKS_HEADERS: bool = true;
+
+    #[inline(always)]
+    fn take(&mut self, length: usize) -> Option<NonNull<u8>> {
+        let place = self.packets.get_mut(self.taken).map(std::ptr::from_mut)?;
+        let mut at = self.pop()?;
+        // SAFETY: a free packet of the pool, which is this call's now.
+        let packet = unsafe { &mut *at };
+        let room = usize::from(packet.buffer_bytes).wrapping_sub(self.room.offset.into());
+        if packet.references.load(Ordering::Relaxed) != 1
+            || room > usize::from(u16::MAX)
+            || length > room
+        {
+            // SAFETY: a packet that was just taken.
+            unsafe { (self.functions.rte_pktmbuf_free_bulk)(&raw mut at, 1) };
+            return None;
+        }
+        packet.data_offset = self.room.offset;
+        (packet.segments, packet.port) = (1, NO_PORT);
+        packet.flags &= EXTERNAL;
+        packet.packet_type = 0;
+        (packet.packet_bytes, packet.data_bytes) = (length as u32, length as u16);
+        (packet.vlan, packet.outer_vlan) = (0, 0);
+        (packet.next, packet.transmit) = (null_mut(), 0);
+        // SAFETY: a place of the program's array.
+        unsafe { place.write(at) };
+        self.taken += 1;
+        Some(packet.data())
+    }
+}
+
+/// Where a pool's packets begin in their buffers, and how many bytes fit behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    offset: u16,
+    pub(crate) bytes: u16,
+}
+
+/// Pools whose packets have the expected layout, and their rooms; an entry is written once.
+pub(crate) struct Known {
+    pools: [AtomicPtr<Mempool>; POOLS_MAX],
+    rooms: [AtomicU32; POOLS_MAX],
+}
+
+/// The largest number of pools that are served.
+const POOLS_MAX: usize = 64;
+
+/// The pools of this process.
+pub(crate) static KNOWN: Known = Known {
+    pools: [const { AtomicPtr::new(null_mut()) }; POOLS_MAX],
+    rooms: [const { AtomicU32::new(0) }; POOLS_MAX],
+};
+
+/// Whether a pool had another layout: this library then touches no packet.
+static IS_FOREIGN: AtomicBool = AtomicBool::new(false);
+
+impl Known {
+    /// Whether packets have the expected layout: a pool was checked, and none had another one.
+    #[inline]
+    pub(crate) fn is_checked(&self) -> bool {
+        !IS_FOREIGN.load(Ordering::Relaxed) && !self.pools[0].load(Ordering::Acquire).is_null()
+    }
+
+    /// The room of a pool's packets. Checks a new pool, which takes a packet from it for a moment;
+    /// `None` if the pool is empty, has another layout, or too many pools are known.
+    #[inline]
+    pub(crate) fn room(&self, functions: &Functions, pool: *mut Mempool) -> Option<Room> {
+        if IS_FOREIGN.load(Ordering::Relaxed) {
+            return None;
+        }
+        for (known, room) in self.pools.iter().zip(&self.rooms) {
+            let at = known.load(Ordering::Acquire);
+            if at == pool {
+                return Some(Room::of(room.load(Ordering::Acquire))).filter(|room| room.bytes > 0);
+            }
+            if at.is_null() {
+                return self.check(functions, pool);
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn check(&self, functions: &Functions, pool: *mut Mempool) -> Option<Room> {
+        // SAFETY: the program passes a valid pool of packets.
+        let mut packet = unsafe { (functions.rte_net_make_rarp_packet)(pool, &PROBE) };
+        if packet.is_null() {
+            return None;
+        }
+        // SAFETY: the packet has at least two lines, of which only the offsets are in question;
+        // the buffer is read only where the fields agree.
+        let room = unsafe { probe(packet, pool) };
+        // SAFETY: the packet is this call's.
+        unsafe { (functions.rte_pktmbuf_free_bulk)(&raw mut packet, 1) };
+        let Some(room) = room else {
+            IS_FOREIGN.store(true, Ordering::Relaxed);
+            crate::notice::print(format_args!(
+                "DPDK's packets have another layout than from 22.11 to 26.07; DPDK serves all"
+            ));
+            return None;
+        };
+        for (known, known_room) in self.pools.iter().zip(&self.rooms) {
+            let (order, none) = (Ordering::AcqRel, null_mut());
+            match known.compare_exchange(none, pool, order, Ordering::Acquire) {
+                Ok(_) => {
+                    known_room.store(room.word(), Ordering::Release);
+                    return Some(room);
+                }
+                Err(at) if at == pool => return Some(room),
+                Err(_) => {}
+            }
+        }
+        None
+    }
+}
+
+impl Room {
+    fn word(self) -> u32 {
+        u32::from(self.offset) << 16 | u32::from(self.bytes)
+    }
+
+    fn of(word: u32) -> Self {
+        Self { offset: (word >> 16) as u16, bytes: word as u16 }
+    }
+}
+
+/// The address in the packet by which a layout is checked: a locally administered one.
+const PROBE: [u8; 6] = [0x02, 0x48, 0x41, 0x55, 0x4C, 0x5A];
+
+/// The size of the packet that `rte_net_make_rarp_packet` makes (lib/net/rte_arp.c).
+const PROBE_BYTES: u16 = 64;
+
+/// The room of a packet that has the expected layout.
+///
+/// # Safety
+/// The packet was just made by `rte_net_make_rarp_packet` with [`PROBE`].
+unsafe fn probe(packet: *const Mbuf, pool: *mut Mempool) -> Option<Room> {
+    // SAFETY: the caller's promise.
+    let packet = unsafe { &*packet };
+    let is_known = packet.pool == pool
+        && !packet.buffer.is_null()
+        && packet.io_address != 0
+        && (packet.references.load(Ordering::Relaxed), packet.segments) == (1, 1)
+        && packet.packet_bytes == u32::from(PROBE_BYTES)
+        && packet.data_bytes == PROBE_BYTES
+        && packet.next.is_null()
+        && packet.transmit == 0
+        && packet.flags & !EXTERNAL == 0;
+    let bytes = packet.buffer_bytes.checked_sub(packet.data_offset)?;
+    if !is_known || bytes < PROBE_BYTES {
+        return None;
+    }
+    // SAFETY: the packet has 64 bytes.
+    let start = unsafe { packet.data().cast::<[u8; 14]>().read() };
+    let is_probe = start[..6] == [0xFF; 6] && start[6..12] == PROBE && start[12..] == [0x80, 0x35];
+    is_probe.then_some(Room { offset: packet.data_offset, bytes })
+}
