@@ -161,12 +161,8 @@ mod tests {
             isa: "avx2".into(),
             has_policy_file: false,
         };
-        let threads = (0..count).map(|_| Thread {
-            process: Some(0),
-            samples: 2,
-            calls: 2.0,
-            bytes: 200,
-        });
+        let threads =
+            (0..count).map(|_| Thread { process: Some(0), samples: 2, calls: 2.0, bytes: 200 });
         let profile = Profile {
             work_per_sample: 1,
             processes: vec![process],

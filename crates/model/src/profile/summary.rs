@@ -88,10 +88,14 @@ pub struct Site {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// It does not begin as a profile does.
-    #[error("the file is not a profile of copies: it does not begin with \"haulcpp\"; name a file that libhaul_copy.so wrote")]
+    #[error(
+        "the file is not a profile of copies: it does not begin with \"haulcpp\"; name a file that libhaul_copy.so wrote"
+    )]
     NoProfile,
     /// It is of another version of haul.
-    #[error("the profile has version {found}, and this haul reads version {VERSION}; read it with the haul that wrote it")]
+    #[error(
+        "the profile has version {found}, and this haul reads version {VERSION}; read it with the haul that wrote it"
+    )]
     Version {
         /// The file's version.
         found: u32,

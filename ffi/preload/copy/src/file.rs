@@ -6,7 +6,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use haul_model::profile::layout::{
-    FILE_BYTES, HEADER_BYTES, MAGIC, MODULES, PROCESSES, SITES, Table, THREADS, VERSION,
+    FILE_BYTES, HEADER_BYTES, MAGIC, MODULES, PROCESSES, SITES, THREADS, Table, VERSION,
     WORK_PER_SAMPLE, head, module, process, site, thread,
 };
 

@@ -70,8 +70,7 @@ const READ_ONLY: usize = 0;
 pub(crate) const READ_WRITE: usize = 2;
 pub(crate) const CREATE_NEW: usize = 0o300;
 pub(crate) const NONBLOCK: usize = 0o4000;
-pub(crate) const NOFOLLOW: usize =
-    if cfg!(target_arch = "x86_64") { 0o400_000 } else { 0o100_000 };
+pub(crate) const NOFOLLOW: usize = if cfg!(target_arch = "x86_64") { 0o400_000 } else { 0o100_000 };
 const CLOEXEC: usize = 0o2_000_000;
 
 /// An open file, closed when dropped.
@@ -83,8 +82,7 @@ impl File {
         const OWNER_ONLY: usize = 0o600;
         let at = path.as_ptr().expose_provenance();
         // SAFETY: the kernel reads the path up to its end.
-        let file =
-            unsafe { call(number::OPENAT, [HERE, at, flags | CLOEXEC, OWNER_ONLY, 0, 0]) };
+        let file = unsafe { call(number::OPENAT, [HERE, at, flags | CLOEXEC, OWNER_ONLY, 0, 0]) };
         usize::try_from(file).map(Self).map_err(|_| file)
     }
 

@@ -48,6 +48,13 @@ impl Setup {
         command
     }
 
+    /// A command that runs the program under the library, without a recording.
+    pub(crate) fn plain(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.command(program);
+        command.env_remove("HAUL_COPY_RECORD");
+        command
+    }
+
     /// The number of calls in the recording that have this size.
     pub(crate) fn calls(&self, size: u32) -> usize {
         let bytes = fs::read(self.file()).expect("the file is ours");

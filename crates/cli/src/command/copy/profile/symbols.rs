@@ -21,7 +21,8 @@ impl Symbols {
     /// The function that contains a call site; `None` if the module has no symbol for it.
     pub(super) fn of(&mut self, site: &Site) -> Option<String> {
         let functions = self.0.entry(site.module.clone()).or_insert_with(|| {
-            let bytes = haul_machine::file::read_limited(Path::new(&site.module), PROGRAM_BYTES_MAX);
+            let bytes =
+                haul_machine::file::read_limited(Path::new(&site.module), PROGRAM_BYTES_MAX);
             bytes.ok().and_then(|bytes| functions(&bytes)).unwrap_or_default()
         });
         // The return address may be the first byte of the next function.
@@ -55,7 +56,8 @@ fn functions(bytes: &[u8]) -> Option<Vec<Function>> {
             let (at, length) = (number(bytes, header + 24, 8)?, number(bytes, header + 32, 8)?);
             let names = start.checked_add(number(bytes, header + 40, 4)? * size)?;
             let names = number(bytes, names + 24, 8)?;
-            let symbols = (0..length / SYMBOL_BYTES).map_while(|it| at.checked_add(it * SYMBOL_BYTES));
+            let symbols =
+                (0..length / SYMBOL_BYTES).map_while(|it| at.checked_add(it * SYMBOL_BYTES));
             all.extend(symbols.filter_map(|symbol| function(bytes, symbol, names, lowest)));
         }
     }
@@ -99,7 +101,8 @@ mod tests {
         let program = std::env::current_exe().unwrap();
         let bytes = std::fs::read(&program).unwrap();
         let known = functions(&bytes).unwrap();
-        let one = known.iter().find(|it| it.end - it.start > 64 && it.name.contains("haul")).unwrap();
+        let one =
+            known.iter().find(|it| it.end - it.start > 64 && it.name.contains("haul")).unwrap();
         let module = program.to_str().unwrap().to_owned();
         let site = Site { module, offset: one.start + 10, ..Site::default() };
         let found = Symbols::default().of(&site).unwrap();
