@@ -2,7 +2,8 @@
 //! dynamic linker has relocated its library.
 //!
 //! A preloaded memcpy can be called that early: the dynamic linker calls resolvers of symbols in
-//! one library before it relocates the next.
+//! one library before it relocates the next. The functions are inlined into their callers, because a
+//! call into another crate goes through a table that is not relocated yet.
 //!
 //! ```
 //! let (mut target, source) = ([0; 5], *b"early");
@@ -20,7 +21,7 @@
 /// # Safety
 /// `source` must be readable and `target` writable for `size` bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[cold]
+#[inline(always)]
 pub unsafe fn copy(target: *mut u8, source: *const u8, size: usize) {
     if target.addr().wrapping_sub(source.addr()) >= size {
         // SAFETY: the caller's promise. Upwards, no byte of the source is overwritten before it is
@@ -53,7 +54,7 @@ pub unsafe fn copy(target: *mut u8, source: *const u8, size: usize) {
 /// # Safety
 /// `target` must be writable for `size` bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[cold]
+#[inline(always)]
 pub unsafe fn fill(target: *mut u8, byte: u8, size: usize) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -70,7 +71,7 @@ pub unsafe fn fill(target: *mut u8, byte: u8, size: usize) {
 /// # Safety
 /// `source` must be readable and `target` writable for `size` bytes.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-#[cold]
+#[inline(always)]
 pub unsafe fn copy(target: *mut u8, source: *const u8, size: usize) {
     let is_upwards = target.addr().wrapping_sub(source.addr()) >= size;
     for index in 0..size {
@@ -89,7 +90,7 @@ pub unsafe fn copy(target: *mut u8, source: *const u8, size: usize) {
 /// # Safety
 /// `target` must be writable for `size` bytes.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-#[cold]
+#[inline(always)]
 pub unsafe fn fill(target: *mut u8, byte: u8, size: usize) {
     for at in 0..size {
         // SAFETY: the caller's promise; volatile as in the copy.

@@ -106,7 +106,8 @@ exported! {
         kind::FILL;
 }
 
-/// A copy if the mode is not plain.
+/// A copy if the mode is not plain. The rare cases are functions of their own, so that this one
+/// needs no frame.
 ///
 /// # Safety
 /// The obligations of memmove.
@@ -117,19 +118,55 @@ unsafe extern "C-unwind" fn copy(
     kind: u32,
     site: usize,
 ) -> *mut c_void {
-    if !ready::may_run() {
+    if !ready::is_profiled() {
         // SAFETY: the caller's promise.
-        unsafe { early::copy(target.cast(), source.cast(), size) };
-        return target;
+        return unsafe { first_copy(target, source, size) };
     }
-    if ready::is_profiled() {
-        profile::count(target.addr(), source.addr(), size, kind, site);
+    if profile::is_due(size) {
+        // SAFETY: the caller's promise.
+        return unsafe { sampled_copy(target, source, size, kind, site) };
     }
     // SAFETY: the caller's promise.
     unsafe { c::memmove(target, source, size) }
 }
 
-/// A fill if the mode is not plain.
+/// A copy before kernels may run.
+///
+/// # Safety
+/// The obligations of memmove.
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn first_copy(
+    target: *mut c_void,
+    source: *const c_void,
+    size: usize,
+) -> *mut c_void {
+    if !ready::may_run() {
+        // SAFETY: the caller's promise.
+        unsafe { early::copy(target.cast(), source.cast(), size) };
+        return target;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { c::memmove(target, source, size) }
+}
+
+/// # Safety
+/// The obligations of memmove.
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn sampled_copy(
+    target: *mut c_void,
+    source: *const c_void,
+    size: usize,
+    kind: u32,
+    site: usize,
+) -> *mut c_void {
+    profile::sample(target.addr(), source.addr(), size, kind, site);
+    // SAFETY: the caller's promise.
+    unsafe { c::memmove(target, source, size) }
+}
+
+/// A fill if the mode is not plain, like [`copy`].
 ///
 /// # Safety
 /// The obligations of memset.
@@ -140,16 +177,52 @@ unsafe extern "C-unwind" fn fill(
     kind: u32,
     site: usize,
 ) -> *mut c_void {
+    if !ready::is_profiled() {
+        // SAFETY: the caller's promise.
+        return unsafe { first_fill(target, byte, size) };
+    }
+    if profile::is_due(size) {
+        // SAFETY: the caller's promise.
+        return unsafe { sampled_fill(target, byte, size, kind, site) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { c::memset(target, byte, size) }
+}
+
+/// A fill before kernels may run.
+///
+/// # Safety
+/// The obligations of memset.
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn first_fill(
+    target: *mut c_void,
+    byte: c_int,
+    size: usize,
+) -> *mut c_void {
     if !ready::may_run() {
         // memset uses the lowest eight bits.
         // SAFETY: the caller's promise.
         unsafe { early::fill(target.cast(), byte as u8, size) };
         return target;
     }
-    if ready::is_profiled() {
-        let kind = if byte as u8 == 0 { kind::ZERO } else { kind };
-        profile::count(target.addr(), 0, size, kind, site);
-    }
+    // SAFETY: the caller's promise.
+    unsafe { c::memset(target, byte, size) }
+}
+
+/// # Safety
+/// The obligations of memset.
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn sampled_fill(
+    target: *mut c_void,
+    byte: c_int,
+    size: usize,
+    kind: u32,
+    site: usize,
+) -> *mut c_void {
+    let kind = if byte as u8 == 0 { kind::ZERO } else { kind };
+    profile::sample(target.addr(), 0, size, kind, site);
     // SAFETY: the caller's promise.
     unsafe { c::memset(target, byte, size) }
 }

@@ -71,20 +71,23 @@ fn current() -> u32 {
     }
 }
 
-/// Counts a call, and samples it if its turn has come.
+/// The work of a call. No readable size reaches 2^63, so the sum does not wrap.
 #[inline(always)]
-pub(crate) fn count(target: usize, source: usize, size: usize, kind: u32, site: usize) {
+fn work_of(size: usize) -> u64 {
+    (size as u64).wrapping_add(WORK_OF_A_CALL)
+}
+
+/// Counts the work of a call down. Returns whether its turn to be sampled has come.
+#[inline(always)]
+pub(crate) fn is_due(size: usize) -> bool {
     let words = sys::thread_words();
-    let work = (size as u64).saturating_add(WORK_OF_A_CALL).min(i64::MAX as u64 / 4);
     // SAFETY: the words belong to this thread. A signal handler that counts meanwhile loses at most
     // its own count.
     let countdown = unsafe { (&raw mut (*words).countdown).read() };
-    let left = countdown.wrapping_sub(work as i64);
+    let left = countdown.wrapping_sub(work_of(size) as i64);
     // SAFETY: as above.
     unsafe { (&raw mut (*words).countdown).write(left) };
-    if left <= 0 {
-        sample(Call { target, source, size, kind, site, work });
-    }
+    left <= 0
 }
 
 /// A call that is sampled.
@@ -99,12 +102,12 @@ struct Call {
     work: u64,
 }
 
-#[cold]
-#[inline(never)]
-fn sample(call: Call) {
+/// Samples a call that is due.
+pub(crate) fn sample(target: usize, source: usize, size: usize, kind: u32, site: usize) {
+    let call = Call { target, source, size, kind, site, work: work_of(size).min(i64::MAX as u64) };
     let words = sys::thread_words();
-    // SAFETY: the words belong to this thread, and no other reference to them exists: a signal
-    // handler uses pointers alone.
+    // SAFETY: the words belong to this thread, and no reference to them exists: a signal handler
+    // uses pointers too.
     let points = unsafe { points(words, call.work) };
     if points > 0 {
         // SAFETY: as above.
