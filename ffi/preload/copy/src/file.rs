@@ -21,13 +21,16 @@ static MAPPED: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 /// Maps the file with this name, and creates it first if there is none. `None` if it is not a
 /// profile of this version and user, or cannot be created. Only the constructor calls it.
 pub(crate) fn map(name: &CStr) -> Option<()> {
-    let open = || File::open(name, READ_WRITE | NOFOLLOW | NONBLOCK).ok();
+    /// No such file (`asm-generic/errno-base.h`).
+    const ABSENT: isize = -2;
+    let open = || File::open(name, READ_WRITE | NOFOLLOW | NONBLOCK);
     let file = match open() {
-        Some(file) => file,
-        None => {
+        Ok(file) => file,
+        Err(ABSENT) => {
             create(name)?;
-            open()?
+            open().ok()?
         }
+        Err(_) => return None,
     };
     let length = file.length_if_own()?;
     if length != FILE_BYTES {

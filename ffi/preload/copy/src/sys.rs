@@ -59,6 +59,7 @@ mod number {
         LINKAT 265 37;
         READLINKAT 267 78;
         FALLOCATE 285 47;
+        PRLIMIT 302 261;
     }
 }
 
@@ -122,8 +123,18 @@ impl File {
         (result == 0 && is_own).then_some(status[6] as usize)
     }
 
-    /// Reserves disk space, so that no store into the mapped file fails later.
+    /// Reserves disk space, so that no store into the mapped file fails later. Does not try if the
+    /// file would exceed the limit of this process, because the kernel would send a signal.
     pub(crate) fn reserve(&self, length: usize) -> bool {
+        /// RLIMIT_FSIZE (`asm-generic/resource.h`).
+        const FILE_SIZE: usize = 1;
+        let mut limits = [0_u64; 2];
+        let at = limits.as_mut_ptr().expose_provenance();
+        // SAFETY: the kernel writes the two limits of this process.
+        let got = unsafe { call(number::PRLIMIT, [0, FILE_SIZE, 0, at, 0, 0]) };
+        if got != 0 || limits[0] < length as u64 {
+            return false;
+        }
         // SAFETY: the call changes this file only.
         unsafe { call(number::FALLOCATE, [self.0, 0, 0, length, 0, 0]) == 0 }
     }

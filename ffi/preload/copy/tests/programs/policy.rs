@@ -22,8 +22,8 @@ fn in_force(text: &[u8]) -> Option<(bool, String)> {
 fn in_force_at(setup: &Setup, path: &Path) -> Option<(bool, String)> {
     let program = setup.compile("p", PROGRAM, &["-O0", "-fno-builtin"])?;
     succeed_silently(setup.command(&program).env("HAUL_TUNING", path));
-    let profile = setup.profile();
-    Some((profile.processes[0].has_policy_file, profile.processes[0].isa.clone()))
+    let last = setup.profile().processes.pop()?;
+    Some((last.has_policy_file, last.isa))
 }
 
 fn file_of(machine: &str, copy: &str) -> String {

@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 
 use haul_model::profile::layout::{self, FILE_BYTES, head};
 use haul_model::profile::{Profile, Site};
 
-use crate::setup::{Setup, succeed, succeed_silently};
+use crate::setup::{Setup, library, succeed, succeed_silently};
 
 const FLAGS: [&str; 3] = ["-O0", "-fno-builtin", "-pthread"];
 
@@ -107,7 +108,7 @@ fn threads_forked_children_and_handlers_are_counted() {
     };
     for wanted in [1000.0, 1001.0, 1002.0, 1003.0] {
         // A handler may have interrupted the thread.
-        let near = |calls: &f64| (wanted..wanted + 0.9).contains(calls) || *calls > wanted;
+        let near = |calls: &f64| (wanted..wanted + 60.0).contains(calls);
         assert!(calls(0).iter().any(near), "{wanted}: {:?}", calls(0));
     }
     assert_eq!((calls(1), calls(2)), (vec![500.0], vec![200.0]));
@@ -177,14 +178,13 @@ fn unusable_file_is_left_alone_in_silence() {
         succeed_silently(setup.command(&program).env("HAUL_COPY_PROFILE", name));
     }
     assert_eq!(fs::read(&other).expect("it is ours"), vec![7; FILE_BYTES]);
-    // A limit on the size of files stands for a full disk.
-    let mut limited = setup.command("bash");
-    limited.arg("-c").arg("ulimit -f 100; trap '' XFSZ; exec \"$0\"").arg(&program);
-    succeed_silently(limited.env_remove("LD_PRELOAD").env("LD_PRELOAD", ""));
-    let mut limited = setup.command("bash");
-    limited.arg("-c").arg("ulimit -f 100; trap '' XFSZ; exec \"$0\"").arg(&program);
+    // A limit on the size of files stands for a full disk. The kernel would end a process that
+    // exceeds it.
+    let script = "ulimit -f 100; LD_PRELOAD=$1 HAUL_COPY_PROFILE=$2 exec \"$0\"";
+    let mut limited = Command::new("bash");
+    limited.arg("-c").arg(script).arg(&program).arg(library()).arg(setup.file());
     succeed_silently(&mut limited);
-    assert!(!setup.file().exists() || setup.profile().processes.is_empty());
+    assert!(!setup.file().exists());
 }
 
 /// More threads and call sites than the file has room for are summed.
