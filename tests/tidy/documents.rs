@@ -43,6 +43,7 @@ const PARTS: [&str; 5] = ["Quick start", "Guarantees", "Interface", "Figures", "
 const COMPONENTS: [&str; 9] = [
     "docs/burst.md",
     "docs/channel.md",
+    "docs/copy-preload.md",
     "docs/copy.md",
     "docs/forward-pvp.md",
     "docs/forward.md",

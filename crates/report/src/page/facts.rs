@@ -30,6 +30,7 @@ pub(super) fn kind(section: &Section<'_>) -> &'static str {
         (name::HEAP_LIST, "Heaps shared by name on"),
         (name::HEAP, "Allocation on"),
         (name::COPY_TUNE, "Thresholds tuned for"),
+        (name::COPY_PROFILE, "A program’s copies, profiled on"),
         (COPY, "Copies on"),
         (name::CHANNEL_TRANSFER, "Transfers between processes on"),
         (name::PCIE_SWEEP, "A sweep of a modelled NIC, by"),
