@@ -111,10 +111,11 @@ fn of_change(record: &Record, name: &str) -> Option<Row> {
 fn bencher(rows: &[Row]) -> Value {
     let measures = |row: &Row| {
         let mut all = Map::new();
+        let mut add = |measure: &str, values: Value| all.insert(measure.into(), values);
         let ratio = json!({ "value": row.ratio, "lower_value": row.low, "upper_value": row.high });
-        all.insert("ratio".into(), ratio);
+        add("ratio", ratio);
         if let Some(now) = row.now {
-            all.insert("value".into(), json!({ "value": now }));
+            add("value", json!({ "value": now }));
         }
         Value::Object(all)
     };

@@ -70,13 +70,16 @@ pub fn sentence(record: &Record) -> Option<String> {
         Verdict::CannotTell => undecided(record, &it),
     };
     let program = field(record, key::PROGRAM).unwrap_or_default();
+    let floor = match it.floor < f64::MAX / 2.0 {
+        true => format!("noise floor {}", text::percent(it.floor)),
+        false => "noise floor unknown".to_owned(),
+    };
     Some(format!(
-        "{} with {}: {finding}, by {}; {}, noise floor {}.",
+        "{} with {}: {finding}, by {}; {}, {floor}.",
         shortened(&program),
         shortened(&record.subject),
         record.metric,
         sides(record),
-        percent(it.floor),
     ))
 }
 
@@ -168,16 +171,17 @@ fn intervals(rows: &[&Record]) -> String {
         .filter_map(|record| Some((*record, record.cost()?)))
         .filter(|(_, it)| it.ratio_low > 0.0 && it.ratio_high < 1e6 && it.floor < 1e6)
         .collect();
+    // The axis is logarithmic, so that twice and half are equally far from 1.
     let ends = rows.iter().flat_map(|(_, it)| [it.ratio_low, it.ratio_high, 1.0 + it.floor]);
-    let far = ends.map(|end| (end - 1.0).abs()).fold(0.005, f64::max) * 1.1;
+    let far = ends.map(|end| end.ln().abs()).fold(0.005, f64::max) * 1.1;
     if rows.is_empty() {
         return String::new();
     }
-    let at = |ratio: f64| LEFT + (WIDTH - LEFT - RIGHT) * (ratio - 1.0 + far) / (2.0 * far);
+    let at = |ratio: f64| LEFT + (WIDTH - LEFT - RIGHT) * (ratio.ln() + far) / (2.0 * far);
     let height = TOP + ROW * rows.len() as f64 + BOTTOM;
     let mut svg = open("Ratio with the change over without, in cost", height);
     for tick in 0..TICKS {
-        let ratio = 1.0 - far + 2.0 * far * tick as f64 / (TICKS - 1) as f64;
+        let ratio = (2.0 * far * tick as f64 / (TICKS - 1) as f64 - far).exp();
         let label = if tick == TICKS / 2 { "1".into() } else { format!("{ratio:.3}") };
         let _ = write!(
             svg,
@@ -196,9 +200,9 @@ fn intervals(rows: &[&Record]) -> String {
              <line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" style=\"stroke:var(--s0);stroke-width:2\"/>\
              <circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4.5\" style=\"fill:var(--s0)\"><title>{} ({} to {})</title></circle>\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            at(1.0 - it.floor),
+            at(1.0 / (1.0 + it.floor)),
             y - ROW * 0.35,
-            at(1.0 + it.floor) - at(1.0 - it.floor),
+            at(1.0 + it.floor) - at(1.0 / (1.0 + it.floor)),
             ROW * 0.7,
             at(it.ratio_low),
             at(it.ratio_high),

@@ -10,6 +10,7 @@
 //! - `change`: what distinguishes the changed program;
 //! - `metric`: what is compared;
 //! - `trial`: one run of the program;
+//! - `state`: the state of a test, and the comparison of its rounds;
 //! - `records`: the records of a test;
 //! - `run`: the rounds of a test.
 
@@ -17,6 +18,7 @@ mod change;
 mod metric;
 mod records;
 mod run;
+mod state;
 mod trial;
 mod words;
 

@@ -4,7 +4,7 @@ use haul_measure::rounds::placed::{self, AGAIN, BASELINE, CHANGED, Compared};
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, RatioOf, Record};
 
-use super::run::Test;
+use super::state::Test;
 use super::trial::Sample;
 
 /// The subject of the program as it is, and of its second runs.
@@ -21,11 +21,19 @@ const BESIDE: [Quantity; 3] = [
     ("max-rss", "B", |sample| sample.resident_bytes),
 ];
 
-/// The records, the verdict last. There are none without a complete round.
+/// The records, the verdict first. There are none without a complete round.
 pub(super) fn of(test: &Test<'_>) -> Vec<Record> {
+    let Some(found) = test.compared() else { return Vec::new() };
     let metric = test.field.metric.to_string();
-    let mut records = Vec::new();
-    let Some(found) = test.compared() else { return records };
+    let unit = test.unit.as_deref().unwrap_or("value");
+    let value = |sample: &Sample| sample.figure.value;
+    let record = Record::new("", name::FIELD_VERDICT, subject(test, CHANGED), &metric, unit);
+    let record = completed(test, record, CHANGED, Some(&found), &value);
+    let mut records = vec![with_verdict(test, record, &found)];
+    for entrant in [BASELINE, AGAIN] {
+        let record = Record::new("", name::FIELD_RUN, subject(test, entrant), &metric, unit);
+        records.push(completed(test, record, entrant, None, &value));
+    }
     for (other, unit, value) in BESIDE.into_iter().filter(|(other, ..)| *other != metric) {
         let compared = test.compared_by(&|sample| value(sample));
         for entrant in [BASELINE, CHANGED] {
@@ -34,18 +42,6 @@ pub(super) fn of(test: &Test<'_>) -> Vec<Record> {
             records.push(completed(test, record, entrant, compared.as_ref(), &value));
         }
     }
-    let unit = test.unit.as_deref().unwrap_or("value");
-    let value = |sample: &Sample| sample.figure.value;
-    for entrant in [BASELINE, AGAIN] {
-        let record = Record::new("", name::FIELD_RUN, subject(test, entrant), &metric, unit);
-        records.push(completed(test, record, entrant, None, &value));
-    }
-    let record = Record::new("", name::FIELD_VERDICT, subject(test, CHANGED), &metric, unit);
-    records.push(with_verdict(
-        test,
-        completed(test, record, CHANGED, Some(&found), &value),
-        &found,
-    ));
     records
 }
 
