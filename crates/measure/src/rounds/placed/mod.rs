@@ -52,6 +52,9 @@ const POLISHES: usize = 8;
 /// deviations of a run. On a machine without disturbances, one run in 16,000 is.
 const DISTURBED_DEVIATIONS: f64 = 4.0;
 
+/// If fewer undisturbed rounds than this remain, all rounds count.
+const ROUNDS_WORTH_KEEPING: usize = 5;
+
 /// The first analysis of a run that ends once it is decided, in rounds.
 const FIRST_ANALYSIS: usize = 6;
 
@@ -226,7 +229,7 @@ fn differences(rounds: &[Placed], entrant: usize, places: &[f64; ENTRANTS]) -> V
 }
 
 /// The differences of the rounds in which neither of the two runs was disturbed. If half of the
-/// rounds or more were, all count.
+/// rounds or more were, or too few others remain, all count.
 fn undisturbed(rounds: &[Placed], entrant: usize, polished: &Polished) -> Vec<f64> {
     let all = differences(rounds, entrant, &polished.places);
     let Some(deviation) = run_deviation(rounds, &polished.places) else { return all };
@@ -236,7 +239,8 @@ fn undisturbed(rounds: &[Placed], entrant: usize, polished: &Polished) -> Vec<f6
     };
     let quiet = all.iter().zip(&polished.residuals).filter(|(_, residuals)| is_quiet(residuals));
     let quiet: Vec<f64> = quiet.map(|(difference, _)| *difference).collect();
-    if quiet.len() * 2 > all.len() { quiet } else { all }
+    let is_enough = quiet.len() * 2 > all.len() && quiet.len() >= ROUNDS_WORTH_KEEPING;
+    if is_enough { quiet } else { all }
 }
 
 /// Half of the interval of the median: its bootstrap standard error times the quantile of
