@@ -242,7 +242,8 @@ impl Command for Compare {
             haul_machine::file::write_atomically(path, text.as_bytes())?;
         }
         if let Some(export) = self.arguments.export {
-            let exported = haul_report::export(&self.changes.records, export.format());
+            let counted = self.changes.records.iter().filter(|it| is_counted(it) || is_whole(it));
+            let exported = haul_report::export(counted, export.format());
             terminal::say(&self.sentence());
             terminal::print(exported.trim_end())?;
         } else if !self.arguments.json {
