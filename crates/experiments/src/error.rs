@@ -323,6 +323,20 @@ pub enum Error {
         /// Whether the trace has operations that were not selected.
         filtered: bool,
     },
+    /// A change of a field test changes nothing.
+    #[error("cannot test the change: {reason}; name a text that the command has")]
+    Change {
+        /// The fault.
+        reason: String,
+    },
+    /// A run of a field test failed.
+    #[error("cannot go on with the field test: {what}: {reason}")]
+    Trial {
+        /// The round and the side.
+        what: String,
+        /// The reason, with the remedy.
+        reason: String,
+    },
     /// haul's own heap could not be built or found.
     #[error(transparent)]
     Heap(#[from] haul_heap::Error),

@@ -35,6 +35,7 @@
 //! - [`heap`]: allocation, compared with libc, the general heaps and DPDK;
 //! - [`channel`]: bulk transfer between two processes, compared with pipes, UCX, MPI and iceoryx2;
 //! - [`forward`]: packets through a virtual machine's card, compared with testpmd and Open vSwitch;
+//! - [`field`]: whole programs, with a change and without;
 //! - [`memory`]: the limits of memory itself: bandwidth, and the cost of a page fault;
 //! - [`pcie`]: the PCIe traffic of a running program, and of a modelled NIC;
 //! - [`sim`]: the simulated server: the paper's experiment, sweeps, other programs.
@@ -45,6 +46,7 @@ pub mod copy;
 pub mod drive;
 pub mod error;
 pub mod experiment;
+pub mod field;
 pub mod forward;
 pub mod heap;
 mod leave_out;

@@ -80,13 +80,7 @@ pub fn usage_process() -> Usage {
 }
 
 fn usage(who: libc::c_int, clock: ClockId) -> Usage {
-    // SAFETY: `rusage` is plain integers, for which all zeros is a value.
-    let mut raw: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a whole, writable `rusage` that outlives the call.
-    let status = unsafe { libc::getrusage(who, &raw mut raw) };
-    if status != 0 {
-        return Usage::default();
-    }
+    let Some(raw) = raw_usage(who) else { return Usage::default() };
     // The times of rusage only change at scheduler ticks; this clock is finer.
     let cpu = rustix::time::clock_gettime(clock);
     Usage {
@@ -95,6 +89,27 @@ fn usage(who: libc::c_int, clock: ClockId) -> Usage {
         faults_major: raw.ru_majflt as u64,
         switches_involuntary: raw.ru_nivcsw as u64,
     }
+}
+
+/// The kernel's counters; `None` if it refuses.
+fn raw_usage(who: libc::c_int) -> Option<libc::rusage> {
+    // SAFETY: `rusage` is plain integers, for which all zeros is a value.
+    let mut raw: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a whole, writable `rusage` that outlives the call.
+    let status = unsafe { libc::getrusage(who, &raw mut raw) };
+    (status == 0).then_some(raw)
+}
+
+/// The CPU time, user and system, of the child processes that this process has waited for, with
+/// the processes that those waited for; and the largest resident memory of one of them in bytes.
+/// The kernel counts memory from the fork on, so that it is at least that of this process.
+#[must_use]
+pub fn usage_children() -> (Duration, u64) {
+    let Some(raw) = raw_usage(libc::RUSAGE_CHILDREN) else { return Default::default() };
+    let time = |it: libc::timeval| {
+        Duration::from_secs(it.tv_sec as u64) + Duration::from_micros(it.tv_usec as u64)
+    };
+    (time(raw.ru_utime) + time(raw.ru_stime), raw.ru_maxrss as u64 * 1024)
 }
 
 /// The size of a base page in bytes.

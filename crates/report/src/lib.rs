@@ -29,10 +29,12 @@
 //! - `profile`: the copies of a program, drawn;
 //! - `sweep`: a modelled NIC over the packet rate, drawn;
 //! - `terms`: the traffic of a packet workload, term by term, drawn;
+//! - [`field`](mod@field): field tests, as sentences and drawn;
 //! - `findings`: the sentences at the top of the page;
 //! - `figures`: the content of the plots as data;
 //! - `svg`: a figure without a browser;
 //! - `table`, `csv`: every number;
+//! - `export`: results in formats that other programs read;
 //! - `compact`: records in less space;
 //! - `embed`: the records that a page embeds;
 //! - `page`: the whole page.
@@ -65,6 +67,8 @@ mod sweep;
 
 mod terms;
 
+pub mod field;
+
 mod findings;
 
 mod figures;
@@ -75,6 +79,8 @@ mod table;
 
 mod csv;
 
+mod export;
+
 mod compact;
 
 mod embed;
@@ -84,6 +90,7 @@ mod page;
 pub use compact::compact;
 pub use compare::{Changes, Terms, compare};
 pub use csv::csv;
+pub use export::{Format, export};
 pub use findings::verdicts::{Missing, Verdict, missing, verdicts};
 pub use findings::{Finding, Tone, findings};
 pub use note::note;

@@ -237,6 +237,12 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | key::GAP_NS
             | key::GAPS
             | key::SECONDS
+            | key::VERDICT
+            | key::EFFECT_SIZE
+            | key::PLACES
+            | key::RUNS
+            | key::RUN_NOISE
+            | key::ANALYSES
     );
     !is_account && !is_remark(parameter)
 }

@@ -32,26 +32,43 @@ fn lines(document: &str) -> Vec<String> {
     lines
 }
 
-/// A quoted word is a word. Several quoted words are a separate command.
+/// A quoted text is a word, in which no character has a meaning for the shell. A quoted call of
+/// this program is a separate command.
 fn unquoted(line: &str) -> String {
     let pieces = line.split(['\'', '"']).enumerate();
     pieces
-        .map(|(number, piece)| match number % 2 == 1 && piece.contains(' ') {
-            true => format!(" ; {piece} ; "),
+        .map(|(number, piece)| match number % 2 == 1 {
+            true if piece.starts_with("haul ") => format!(" ; {piece} ; "),
+            true => piece.chars().map(hidden).collect(),
             false => piece.to_owned(),
         })
         .collect()
 }
 
+/// Where the characters with a meaning are hidden: in an area for private use.
+const HIDDEN: u32 = 0xe000;
+
+fn hidden(c: char) -> char {
+    let has_meaning = " |;&<>#".contains(c);
+    char::from_u32(HIDDEN + u32::from(c)).filter(|_| has_meaning).unwrap_or(c)
+}
+
+fn shown(c: char) -> char {
+    let ascii = u32::from(c).checked_sub(HIDDEN).filter(|it| *it < 0x80);
+    ascii.and_then(char::from_u32).unwrap_or(c)
+}
+
 /// Each call of this program in a shell line, as its words; also after a pipe and within quotes.
 fn calls(line: &str) -> Vec<Vec<String>> {
-    let line = unquoted(line.split(" #").next().unwrap_or_default());
+    let line = unquoted(line);
+    let line = line.split(" #").next().unwrap_or_default();
     let line = line.replace("cargo run --release --", "haul");
     let mut calls = Vec::new();
     for command in line.split(['|', ';', '&']) {
         // A redirection is not part of the command's words.
         let command = command.split(['<', '>']).next().unwrap_or_default();
-        let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        let words = command.split_whitespace().map(|word| word.chars().map(shown).collect());
+        let words: Vec<String> = words.collect();
         if words.first().is_some_and(|word| word == "haul") {
             calls.push(words);
         }
@@ -92,5 +109,6 @@ fn calls_leave_out_shell_syntax() {
     assert_eq!(words("hq x sh -c 'haul sim task p $ID'"), ["haul sim task p $ID"]);
     assert_eq!(words("haul sim collect p --json > s.jsonl"), ["haul sim collect p --json"]);
     assert_eq!(words("cargo run --release -- survey"), ["haul survey"]);
+    assert_eq!(words("haul field 'a=>b c' > x"), ["haul field a=>b c"]);
     assert!(Arguments::try_parse_from(["haul", "copy", "bench", "--agianst", "libc"]).is_err());
 }

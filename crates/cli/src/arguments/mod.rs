@@ -12,6 +12,7 @@
 //! - `copy_record`: the arguments of `haul copy record`;
 //! - `copy`: the arguments of `haul copy`;
 //! - `channel`: the arguments of `haul channel`;
+//! - `field`: the arguments of `haul field`;
 //! - `forward`: the arguments of `haul forward`;
 //! - `heap`: the arguments of `haul heap`;
 //! - `pcie`: the arguments of `haul pcie`;
@@ -27,6 +28,7 @@ pub(crate) mod copy_preload;
 pub(crate) mod copy_record;
 #[cfg(test)]
 mod documents;
+pub(crate) mod field;
 pub(crate) mod forward;
 pub(crate) mod heap;
 mod number;
@@ -109,6 +111,7 @@ pub(crate) enum Verb {
     /// Bulk transfers to another process
     #[command(subcommand)]
     Channel(channel::Channel),
+    Field(Box<field::Field>),
     Forward(forward::Forward),
     /// PCIe traffic of packet workloads: links, estimates, limits
     #[command(subcommand)]
@@ -126,6 +129,7 @@ impl Verb {
         match self {
             Self::Heap(heap::Heap::Drive(_)) | Self::Channel(channel::Channel::Drive(_)) => true,
             Self::Forward(forward) => matches!(forward.command, Some(forward::Verb::Drive)),
+            Self::Field(field) => field.command.is_some(),
             _ => false,
         }
     }
@@ -267,6 +271,9 @@ pub(crate) struct Compare {
     /// File for the table as Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) export_markdown: Option<PathBuf>,
+    /// Print every figure in a format that other programs read, instead of the table
+    #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
+    pub(crate) export: Option<field::Exported>,
     /// Show also baselines, unchanged figures, and figures for which the runs cannot tell whether
     /// they changed
     #[arg(long)]

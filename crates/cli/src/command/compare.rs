@@ -241,7 +241,12 @@ impl Command for Compare {
             let text = format!("{}\n\n{}\n", table.markdown(), self.sentence());
             haul_machine::file::write_atomically(path, text.as_bytes())?;
         }
-        if !self.arguments.json {
+        if let Some(export) = self.arguments.export {
+            let counted = self.changes.records.iter().filter(|it| is_counted(it) || is_whole(it));
+            let exported = haul_report::export(counted, export.format());
+            terminal::say(&self.sentence());
+            terminal::print(exported.trim_end())?;
+        } else if !self.arguments.json {
             if !table.is_empty() {
                 terminal::print(&table.text())?;
                 let note = "ratio: new over old in time or cost, below 1 is better; if a baseline was measured in the \

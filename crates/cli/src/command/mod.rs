@@ -14,12 +14,14 @@
 //! - `forward`: `haul forward`;
 //! - `pcie`: `haul pcie`;
 //! - `sim`: `haul sim`;
+//! - `field`: `haul field`;
 //! - `survey`: `haul survey`.
 
 mod channel;
 mod compare;
 mod copy;
 mod doctor;
+mod field;
 mod forward;
 mod heap;
 mod pcie;
@@ -90,6 +92,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Man(arguments) => Box::new(shell::Manual::new(arguments)),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Copy(arguments) => copy::of(arguments)?,
+        Verb::Field(arguments) => field::of(*arguments)?,
         Verb::Heap(arguments) => heap::of(arguments)?,
         Verb::Forward(arguments) => forward::of(arguments)?,
         Verb::Pcie(arguments) => pcie::of(arguments)?,

@@ -178,11 +178,35 @@ impl End {
 
     /// Why the library was not preloaded, if its file shows that.
     pub(super) fn closed(&self) -> Option<Closed> {
-        let file = self.file.as_ref()?;
-        match haul_machine::file::read_limited(file, PROGRAM_BYTES_MAX) {
-            Ok(bytes) if is_static(&bytes) => Some(Closed::Static),
-            _ => is_set_user_id(file).then_some(Closed::SetUserId),
-        }
+        closed_file(self.file.as_ref()?)
+    }
+}
+
+/// Why a library cannot be preloaded into this program, if its file shows that.
+pub(super) fn closed(program: &OsStr) -> Option<Closed> {
+    closed_file(&on_path(program)?)
+}
+
+fn closed_file(file: &Path) -> Option<Closed> {
+    match haul_machine::file::read_limited(file, PROGRAM_BYTES_MAX) {
+        Ok(bytes) if is_static(&bytes) => Some(Closed::Static),
+        _ => is_set_user_id(file).then_some(Closed::SetUserId),
+    }
+}
+
+/// Why the dynamic linker would not preload a file: it would print a message and go on without.
+pub(super) fn library_fault(path: &Path) -> Option<String> {
+    /// ELF's magic number, and the class of this program (ELF-64 object file format).
+    const ELF_64: &[u8] = b"\x7fELF\x02";
+    /// The linker separates the names of libraries at these.
+    const SEPARATORS: &[u8] = b" :";
+    if path.as_os_str().as_bytes().iter().any(|byte| SEPARATORS.contains(byte)) {
+        return Some("LD_PRELOAD cannot name a path with a space or a colon; rename it".into());
+    }
+    match haul_machine::file::read_limited(path, PROGRAM_BYTES_MAX) {
+        Ok(bytes) if bytes.starts_with(ELF_64) => None,
+        Ok(_) => Some("it is not a shared library of 64 bits; name another".into()),
+        Err(error) => Some(error.to_string()),
     }
 }
 

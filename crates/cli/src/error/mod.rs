@@ -78,9 +78,15 @@ pub(crate) enum Error {
     /// An experiment failed.
     #[error(transparent)]
     Experiment(#[from] haul_experiments::Error),
-    /// The library that records is missing.
+    /// The verdict of a field test is one that `--fail-on` names.
+    #[error("{sentence} --fail-on makes this verdict an error; leave it out to accept it")]
+    FieldVerdict {
+        /// The verdict.
+        sentence: String,
+    },
+    /// A library that is preloaded is missing.
     #[error(
-        "cannot record: {name} is neither in {} nor in the lib beside it; build it with `cargo build \
+        "cannot preload {name}: it is neither in {} nor in the lib beside it; build it with `cargo build \
          --release -p {package}`, or install haul with scripts/install",
         folder.display()
     )]
@@ -435,6 +441,7 @@ impl Error {
         use haul_measure::Error as Measure;
         match self {
             Self::ReaderGone => ExitCode::SUCCESS,
+            Self::FieldVerdict { .. } => ExitCode::from(3),
             Self::ProgramFailed { code, .. } | Self::RecordedFailed { code, .. } => {
                 ExitCode::from(*code)
             }
@@ -476,6 +483,7 @@ impl Error {
                 | Experiment::OddThreads { .. }
                 | Experiment::SimSetting { .. }
                 | Experiment::Sizes { .. }
+                | Experiment::Change { .. }
                 | Experiment::Pcie(_)
                 | Experiment::Forward(haul::forward::Error::Value { .. }),
             ) => ExitCode::from(2),

@@ -72,6 +72,24 @@ fn table_lists_slower_figures_first() {
 }
 
 #[test]
+fn export_has_every_counted_figure() {
+    let folder = tempfile::tempdir().unwrap();
+    let [old, new] = two_files(folder.path());
+    let of = |format: &str| {
+        let ran = run(&mut haul(&["compare", &old, &new, "--export", format])).expect(0);
+        ran.says(&["1 of 3 figures became slower"]).out
+    };
+    let list: serde_json::Value = serde_json::from_str(&of("json")).unwrap();
+    let slower: Vec<_> =
+        list.as_array().unwrap().iter().filter(|row| row["verdict"] == "slower").collect();
+    assert_eq!((list.as_array().unwrap().len(), slower.len()), (3, 1), "{list}");
+    assert!(slower[0]["name"].as_str().unwrap().contains("memcpy"), "{list}");
+    let bencher: serde_json::Value = serde_json::from_str(&of("bencher")).unwrap();
+    assert_eq!(bencher.as_object().unwrap().len(), 3, "{bencher}");
+    assert!(of("markdown").starts_with("| what | verdict |") && of("github").contains("ratio"));
+}
+
+#[test]
 fn exit_code_follows_fail_on() {
     let folder = tempfile::tempdir().unwrap();
     let [old, new] = two_files(folder.path());

@@ -78,6 +78,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul heap info", Elsewhere("heap_record.rs")),
     ("haul heap list", Run("", "heap")),
     ("haul compare", Elsewhere("compare.rs")),
+    ("haul field", Elsewhere("field.rs, of programs with a known difference")),
     ("haul heap replay", Elsewhere("heap_replay.rs, of its own trace")),
 ];
 

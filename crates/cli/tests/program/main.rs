@@ -12,6 +12,8 @@ mod copy_stream;
 mod definition;
 mod doctor;
 mod documents;
+mod field;
+mod field_hostile;
 mod forward;
 mod forward_between;
 mod forward_flows;
@@ -248,6 +250,7 @@ fn every_command_has_help() {
         &["heap", "record", "--help"],
         &["heap", "info", "--help"],
         &["heap", "list", "--help"],
+        &["field", "--help"],
         &["forward", "--help"],
         &["forward", "pvp", "--help"],
         &["pcie", "--help"],

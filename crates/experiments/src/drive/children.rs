@@ -65,7 +65,8 @@ impl Drop for Children {
     }
 }
 
-fn is_running(child: &mut Child) -> bool {
+/// Whether a process has not ended.
+pub(super) fn is_running(child: &mut Child) -> bool {
     matches!(child.try_wait(), Ok(None))
 }
 

@@ -163,6 +163,18 @@ impl Conversation {
         }
     }
 
+    /// Waits until the other side says something or ends, or until this descriptor can be read, as
+    /// that of a process that has ended. Returns whether the descriptor can be read.
+    ///
+    /// # Errors
+    /// The wait fails.
+    pub(crate) fn is_silent_until(&self, descriptor: &impl AsFd) -> io::Result<bool> {
+        let mut ready =
+            [PollFd::new(descriptor, PollFlags::IN), PollFd::new(&self.writer, PollFlags::IN)];
+        retry_on_intr(|| poll(&mut ready, None))?;
+        Ok(!ready[0].revents().is_empty())
+    }
+
     /// Closes the conversation. A driver ends when it notices that.
     pub(crate) fn close(&self) {
         // The other side may have closed it already.

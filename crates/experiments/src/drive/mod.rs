@@ -11,9 +11,11 @@
 //! - `printed`: the output of drivers, which is reported if one fails;
 //! - `conversation`: an exchange of lines over a socket, with a time limit for every wait;
 //! - `children`: the processes, from their start to their end;
-//! - `terminal`: a program that is controlled through a terminal.
+//! - `terminal`: a program that is controlled through a terminal;
+//! - [`contained`]: a program that leaves no process behind.
 
 mod children;
+pub mod contained;
 mod conversation;
 mod folder;
 mod printed;

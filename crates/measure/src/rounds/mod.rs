@@ -6,9 +6,11 @@
 //!
 //! From the bottom up:
 //!
-//! - [`evaluation`]: computes ratios from rounds.
+//! - [`evaluation`]: computes ratios from rounds;
+//! - [`placed`]: rounds of whole programs, in which the place within a round may matter.
 
 pub mod evaluation;
+pub mod placed;
 
 pub use evaluation::{Evaluation, Round, evaluate};
 

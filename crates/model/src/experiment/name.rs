@@ -18,6 +18,13 @@ pub const COPY_STREAM: &str = "copy.stream";
 /// The measurements from which a copy policy was tuned.
 pub const COPY_TUNE: &str = "copy.tune";
 
+/// The prefix of every field test.
+pub const FIELD: &str = "field.";
+/// A quantity of a whole program, with a change or without.
+pub const FIELD_RUN: &str = "field.run";
+/// A whole program with a change and without.
+pub const FIELD_VERDICT: &str = "field.verdict";
+
 /// The prefix of every experiment with heaps.
 pub const HEAP: &str = "heap.";
 /// Many blocks allocated, filled, freed.

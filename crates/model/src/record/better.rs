@@ -1,7 +1,7 @@
 //! Whether a larger or a smaller figure is better.
 
 use super::Record;
-use crate::experiment::name;
+use crate::experiment::{key, name};
 
 /// The better direction of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,8 @@ const DESCRIBED: [&str; 12] = [
 ];
 
 impl Better {
-    /// The better direction of a record's figure, which follows from its unit. `None` if neither
-    /// direction is better.
+    /// The better direction of a record's figure, which follows from its unit, or which a
+    /// field test states. `None` if neither direction is better.
     ///
     /// ```
     /// use haul_model::{Better, Record};
@@ -46,6 +46,11 @@ impl Better {
     pub fn of(record: &Record) -> Option<Self> {
         if DESCRIBED.contains(&record.experiment.as_str()) {
             return None;
+        }
+        // The user of a field test names the better direction.
+        if record.experiment.starts_with(name::FIELD) {
+            let is_more = record.parameters.get(key::HIGHER_IS_BETTER)?.as_bool()?;
+            return Some(if is_more { Self::More } else { Self::Less });
         }
         match record.unit.as_str() {
             "ns" | "us" | "ms" | "s" | "s/GB" | "cycles" | "B" | "KiB" | "MiB" => Some(Self::Less),

@@ -24,7 +24,7 @@ use haul_model::experiment::name;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{burst, compare, forward, map, profile, sim, sweep, terms, text};
+use crate::{burst, compare, field, forward, map, profile, sim, sweep, terms, text};
 
 pub(crate) use drawing::Drawing;
 
@@ -193,7 +193,8 @@ fn figure<'a>(
             .or_else(|| burst::html(experiment, &records))
             .or_else(|| profile::html(experiment, &records))
             .or_else(|| sweep::html(experiment, &records))
-            .or_else(|| terms::html(experiment, &records)),
+            .or_else(|| terms::html(experiment, &records))
+            .or_else(|| field::html(experiment, section)),
     };
     let is_forward = forward::heading(experiment);
     let (title, about) = match (drawing, sim::heading(experiment), &picture) {
@@ -208,6 +209,7 @@ fn figure<'a>(
             (profile::TITLE, profile::ABOUT)
         }
         (None, None, Some(_)) if experiment == name::PCIE_SWEEP => (sweep::TITLE, sweep::ABOUT),
+        (None, None, Some(_)) if experiment == name::FIELD_VERDICT => (field::TITLE, field::ABOUT),
         (None, None, Some(_)) if experiment == name::HEAP_MAP => (MAP_TITLE, MAP_ABOUT),
         (None, None, None) if plot.is_some() => {
             swept::heading(experiment).unwrap_or((experiment, ""))
@@ -257,6 +259,7 @@ fn table_heading(experiment: &str) -> (&str, &'static str) {
             "The copy for a call site",
             "haul inlined, haul by pointer, or libc. The ratio is that of the faster of haul’s two calls.",
         ),
+        name::FIELD_RUN => (field::RUN_TITLE, field::RUN_ABOUT),
         name::CHANNEL_EXPLAIN => ("The mechanism for a message", "And the reason for it."),
         name::CHANNEL_SEND | name::CHANNEL_RECV => ("A stream to another process", "Its rate."),
         other => (other, "Every number of it."),

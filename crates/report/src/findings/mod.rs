@@ -15,6 +15,7 @@
 //! - `channel`: the fastest mechanism to another process;
 //! - `burst`: the bursts of a running program;
 //! - `forward`: the packet rate of a guest;
+//! - `field`: what a change of a whole program does;
 //! - `sim`: how close the simulated server comes to its paper;
 //! - `verdicts`: what to do, one row per question.
 
@@ -25,6 +26,8 @@ mod channel;
 mod compare;
 
 mod distribution;
+
+mod field;
 
 mod forward;
 
@@ -52,7 +55,7 @@ use haul_model::{Comparison, Line, Record, Verdict};
 
 pub(crate) use channel::is_compared_by_sample;
 
-use crate::select::{self, Section, field};
+use crate::select::{self, Section};
 use crate::text;
 
 /// One result of the records, as a sentence that a reader can act on.
@@ -137,6 +140,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(first_of(&runs, forward::through_a_guest));
     let beside = runs.iter().map(|run| forward::beside_testpmd(run)).find(|it| !it.is_empty());
     findings.extend(beside.unwrap_or_default());
+    findings.extend(field::tests(&records));
     findings.extend(burst::bursts(&by_run));
     findings.extend(sim::reproduction(section));
     findings.extend(tune::tuned(&records));
@@ -183,7 +187,7 @@ fn of_haul<'a>(records: &[&'a Record], experiment: &str) -> Vec<(&'a Record, &'a
 
 /// Whether a parameter has this value or is absent.
 fn is(record: &Record, name: &str, value: &str) -> bool {
-    field(record, name).is_none_or(|own| own == value)
+    select::field(record, name).is_none_or(|own| own == value)
 }
 
 /// The values of a field in some comparisons, in the order for a reader.

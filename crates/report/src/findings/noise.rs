@@ -1,6 +1,6 @@
 //! How far the figures can be trusted.
 
-use haul_model::experiment::key;
+use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 
 use super::{Finding, Tone, finding};
@@ -12,10 +12,10 @@ use crate::text;
 /// which two kernels count as equal.
 const NOISY: f64 = 0.03;
 
-/// The A/A floors of all comparisons.
+/// The A/A floors of all comparisons except those of field tests, whose sentences name their own.
 pub(super) fn floors(records: &[&Record]) -> Option<Finding> {
-    let floors: Vec<f64> =
-        records.iter().filter_map(|r| r.comparison.as_ref()).map(|c| c.floor).collect();
+    let records = records.iter().filter(|record| !record.experiment.starts_with(name::FIELD));
+    let floors: Vec<f64> = records.filter_map(|r| r.comparison.as_ref()).map(|c| c.floor).collect();
     let median = quantile(&floors, 0.5)?;
     let sentence = format!(
         "Noise, from the baseline against itself: {} in the median of {}, {} at worst; smaller differences do not \

@@ -252,6 +252,8 @@ fn missing_comparison_is_named_with_its_command() {
         missing(&survey).into_iter().find(|each| each.what == what).map(|each| each.command)
     };
     assert_eq!(command("what a program of yours allocates"), Some("haul heap record -- CMD"));
+    let field = command("whether haul’s copies make a program of yours faster");
+    assert_eq!(field, Some("haul field --change copy -- CMD"));
     assert_eq!(command("transfers to another process"), Some("haul channel bench"));
     assert_eq!(of(&[]), [""; 0]);
 }

@@ -37,7 +37,12 @@ const PEERS: [(&str, &str, &str); 7] = [
 const INSTALLED: [(&str, &str); 1] = [("testpmd", pvp_beside_testpmd!())];
 
 /// Measurements that a survey does not include, by experiment.
-const PARTS: [(&str, &str, &str); 4] = [
+const PARTS: [(&str, &str, &str); 5] = [
+    (
+        name::FIELD_VERDICT,
+        "whether haul’s copies make a program of yours faster",
+        "haul field --change copy -- CMD",
+    ),
     (name::HEAP_REPLAY, "what a program of yours allocates", "haul heap record -- CMD"),
     (name::COPY_DISTRIBUTION, "copies", "haul survey"),
     (name::CHANNEL_TRANSFER, "transfers to another process", "haul channel bench"),

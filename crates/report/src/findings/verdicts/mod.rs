@@ -81,6 +81,8 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Verdict> {
                 from_finding("from the old runs to the new ones", found, "look at the table below")
             }),
     );
+    let tests = super::field::tests(&records).into_iter();
+    rows.extend(tests.map(|found| from_finding("a change of a program", found, "")));
     rows.extend(copy::programs(&records));
     rows.extend(copy::services(&records));
     rows.extend(copy::losses(&records));
