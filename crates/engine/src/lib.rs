@@ -1,0 +1,4 @@
+//! Copies beside the CPU.
+//!
+//! - [`dsa`]: DSA.
+pub mod dsa;
