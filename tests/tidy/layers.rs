@@ -4,11 +4,12 @@ use crate::manifest::{Manifest, Table};
 use crate::tree::Tree;
 
 /// haul's crates from the bottom up. A crate must not import a later one.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 14] = [
     "haul-copy",
     "haul-heap",
     "haul-model",
     "haul-peer",
+    "haul-engine",
     "haul-channel",
     "haul-machine",
     "haul-forward",

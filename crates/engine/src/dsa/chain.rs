@@ -1,9 +1,9 @@
 //! What lies between a program and a DSA, as a chain: the device, its driver, shared virtual
 //! addressing, a queue, the permission, the operations, and the rule about forks.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-
-use rustix::fs::Access;
 
 use super::descriptor::Opcode;
 use super::sysfs::{Device, Queue, QueueType, Sysfs};
@@ -62,7 +62,7 @@ pub struct Step {
 }
 
 impl Link {
-    /// The name for a list: `copy engine: driver`.
+    /// The name for a list: `DSA: driver`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -209,7 +209,8 @@ fn sva(sysfs: &Sysfs) -> Step {
 
 fn queue(sysfs: &Sysfs) -> Step {
     let queues = sysfs.queues();
-    let usable: Vec<String> = queues.iter().filter(|one| one.is_for_programs()).map(described).collect();
+    let usable: Vec<String> =
+        queues.iter().filter(|one| one.is_for_programs()).map(described).collect();
     if !usable.is_empty() {
         return holds(Link::Queue, usable.join(", "));
     }
@@ -244,9 +245,12 @@ fn described(queue: &Queue) -> String {
     format!("{} ({mode}, {} descriptors)", queue.name, queue.size)
 }
 
-/// Whether this process may open a file for reading and writing.
+/// Whether this process may open a file for reading and writing. The call goes through libc, so
+/// that a library that stands between can serve it.
 pub(crate) fn may_open(node: &Path) -> bool {
-    rustix::fs::access(node, Access::READ_OK | Access::WRITE_OK).is_ok()
+    let Ok(path) = CString::new(node.as_os_str().as_bytes()) else { return false };
+    // SAFETY: the path is a C string that lives until the call returns.
+    unsafe { libc::access(path.as_ptr(), libc::R_OK | libc::W_OK) == 0 }
 }
 
 fn permission(sysfs: &Sysfs) -> Step {
@@ -257,7 +261,8 @@ fn permission(sysfs: &Sysfs) -> Step {
     if !open.is_empty() {
         return holds(Link::Permission, format!("this user may open {}", open.join(" ")));
     }
-    let node = usable().next().map_or("/dev/dsa/wq0.0".into(), |queue| queue.node.display().to_string());
+    let node =
+        usable().next().map_or("/dev/dsa/wq0.0".into(), |queue| queue.node.display().to_string());
     let (detail, remedy) = match Path::new(&node).exists() {
         true => (
             format!("this user may not open {node}"),
@@ -273,10 +278,8 @@ fn permission(sysfs: &Sysfs) -> Step {
 
 fn operations(sysfs: &Sysfs) -> Step {
     let queues = sysfs.queues();
-    let usable: Vec<&Queue> = queues
-        .iter()
-        .filter(|queue| queue.is_for_programs() && may_open(&queue.node))
-        .collect();
+    let usable: Vec<&Queue> =
+        queues.iter().filter(|queue| queue.is_for_programs() && may_open(&queue.node)).collect();
     let Some(queue) = usable.iter().find(|queue| queue.has(Opcode::Copy)) else {
         return broken(
             Link::Operations,
@@ -344,9 +347,17 @@ mod tests {
             (vec![("sys/bus", None)], Link::Present, "haul engine fake"),
             (vec![(dsa, None)], Link::Driver, "modprobe idxd"),
             (vec![("sys/bus/dsa/devices/dsa0/pasid_enabled", Some("0"))], Link::Sva, "sm_on"),
-            (vec![("sys/bus/dsa/devices/wq0.0", None)], Link::Queue, "accel-config config-wq dsa0/wq0.0"),
+            (
+                vec![("sys/bus/dsa/devices/wq0.0", None)],
+                Link::Queue,
+                "accel-config config-wq dsa0/wq0.0",
+            ),
             (vec![("sys/bus/dsa/devices/wq0.0/type", Some("kernel"))], Link::Queue, "--type=user"),
-            (vec![("sys/bus/dsa/devices/wq0.0/driver_name", Some("mdev"))], Link::Queue, "--driver-name=user"),
+            (
+                vec![("sys/bus/dsa/devices/wq0.0/driver_name", Some("mdev"))],
+                Link::Queue,
+                "--driver-name=user",
+            ),
             (vec![("dev/dsa/wq0.0", None)], Link::Permission, "--device /dev/dsa"),
             (vec![("sys/bus/dsa/devices/dsa0/op_cap", Some("0"))], Link::Operations, "--op-config"),
         ] {
@@ -381,7 +392,9 @@ mod tests {
     fn permission_is_that_of_this_user() {
         use std::os::unix::fs::PermissionsExt as _;
         if rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: a queue that this user may not open: running as root: run as a user");
+            eprintln!(
+                "SKIPPED: a queue that this user may not open: running as root: run as a user"
+            );
             return;
         }
         let (folder, sysfs) = root_with(&FILES);

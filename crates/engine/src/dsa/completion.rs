@@ -14,7 +14,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::status::{Access, Status};
+use super::status::Status;
+use crate::outcome::Access;
 
 /// The size and the alignment of a completion record, in bytes.
 pub const RECORD_BYTES: usize = 32;

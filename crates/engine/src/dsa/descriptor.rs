@@ -303,10 +303,7 @@ impl Descriptor {
     fn new(opcode: Opcode, source: u64, target: u64, size: u32) -> Self {
         let mut bytes = [0; DESCRIPTOR_BYTES];
         bytes[at::FLAGS + 3] = opcode as u8;
-        Self { bytes }
-            .u64_at(at::SOURCE, source)
-            .u64_at(at::TARGET, target)
-            .u32_at(at::SIZE, size)
+        Self { bytes }.u64_at(at::SOURCE, source).u64_at(at::TARGET, target).u32_at(at::SIZE, size)
     }
 
     fn flags_set(self, flags: u32) -> Self {
@@ -362,10 +359,11 @@ mod tests {
     /// The bytes of the specification's layout, written out once by hand.
     #[test]
     fn copy_has_the_layout_of_the_specification() {
-        let descriptor = Descriptor::copy(0x1122_3344_5566_7788, 0x99aa_bbcc_ddee_ff00, 0x0102_0304)
-            .record(0xa0)
-            .placement(Placement::Cache)
-            .block_on_fault(true);
+        let descriptor =
+            Descriptor::copy(0x1122_3344_5566_7788, 0x99aa_bbcc_ddee_ff00, 0x0102_0304)
+                .record(0xa0)
+                .placement(Placement::Cache)
+                .block_on_fault(true);
         let mut expected = [0u8; 64];
         // Fence 1, block on fault 2, record valid 4, record requested 8, cache control 0x100.
         expected[4..8].copy_from_slice(&[0x0e, 0x01, 0x00, 0x03]);
@@ -395,7 +393,10 @@ mod tests {
             bytes[7] = number;
             let descriptor = Descriptor::from_bytes(bytes);
             assert_eq!(descriptor.opcode_number(), number);
-            assert_eq!(descriptor.opcode().map(|opcode| opcode as u8), Opcode::of(number).map(|_| number));
+            assert_eq!(
+                descriptor.opcode().map(|opcode| opcode as u8),
+                Opcode::of(number).map(|_| number)
+            );
         }
         assert_eq!(Opcode::of(0x7f), None);
     }

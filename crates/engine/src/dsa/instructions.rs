@@ -48,7 +48,9 @@ impl DirectStore {
             );
         }
         #[cfg(not(target_arch = "x86_64"))]
-        unreachable!("{self:?} of {descriptor:?} at {portal:?}: another processor has no value of it");
+        unreachable!(
+            "{self:?} of {descriptor:?} at {portal:?}: another processor has no value of it"
+        );
     }
 }
 
@@ -83,7 +85,9 @@ impl Enqueue {
             if retry == 0 { Answer::Accepted } else { Answer::Retry }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        unreachable!("{self:?} of {descriptor:?} at {portal:?}: another processor has no value of it");
+        unreachable!(
+            "{self:?} of {descriptor:?} at {portal:?}: another processor has no value of it"
+        );
     }
 }
 
@@ -120,7 +124,9 @@ mod tests {
     #[test]
     fn direct_store_writes_all_64_bytes() {
         let Some(store) = DirectStore::new() else {
-            eprintln!("SKIPPED: MOVDIR64B: no CPU feature movdir64b: run on Xeon since the 4th generation");
+            eprintln!(
+                "SKIPPED: MOVDIR64B: no CPU feature movdir64b: run on Xeon since the 4th generation"
+            );
             return;
         };
         let (descriptor, mut target) = (Descriptor::copy(1, 2, 3).record(32), Descriptor::noop());

@@ -11,7 +11,9 @@
 //! - `instructions`: MOVDIR64B and ENQCMD;
 //! - `sysfs`: devices and queues;
 //! - `chain`: what lies between a program and a DSA;
-//! - [`fake`]: a device of threads.
+//! - [`fake`]: a device of threads;
+//! - `portal`: an open queue, and how descriptors get into it;
+//! - `engine`: the engine over a queue.
 
 mod status;
 
@@ -31,11 +33,17 @@ mod chain;
 
 pub mod fake;
 
+mod portal;
+
+mod engine;
+
 #[cfg(test)]
 mod tests;
 
 pub use chain::{Link, State, Step, chain};
 pub use completion::{Completion, RECORD_BYTES, Record};
 pub use descriptor::{DESCRIPTOR_BYTES, Descriptor, Opcode, Placement, flag};
-pub use status::{Access, Status};
+pub use engine::{Dsa, Options, Trouble};
+pub use portal::Mechanism;
+pub use status::Status;
 pub use sysfs::{Device, Mode, Operations, Queue, QueueType, Sysfs};

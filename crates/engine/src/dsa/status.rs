@@ -2,20 +2,13 @@
 
 use core::fmt;
 
+use crate::outcome::Access;
+
 /// The bits of the status byte that hold the status; the highest bit is [`Access`].
 const STATUS_BITS: u8 = 0x7f;
 
 /// The bit of the status byte that says that the faulting access was a write.
 const WRITE_BIT: u8 = 0x80;
-
-/// Which access to memory failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// The device read the faulting address.
-    Read,
-    /// The device wrote the faulting address.
-    Write,
-}
 
 /// Defines [`Status`] and its table from one list.
 macro_rules! statuses {
@@ -24,7 +17,8 @@ macro_rules! statuses {
         /// Specification, "Completion Record"; Linux `include/uapi/linux/idxd.h`).
         ///
         /// ```
-        /// use haul_engine::dsa::{Access, Status};
+        /// use haul_engine::Access;
+        /// use haul_engine::dsa::Status;
         ///
         /// // 131 is a page fault on a write, not an unknown status.
         /// assert_eq!(Status::of(131), (Status::PageFault, Access::Write));

@@ -179,7 +179,9 @@ impl Sysfs {
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(path));
         let mut names: Vec<String> = entries
-            .map(|entries| entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
+            .map(|entries| {
+                entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect()
+            })
             .unwrap_or_default();
         names.sort();
         names
@@ -361,8 +363,10 @@ pub(crate) mod tests {
             ("engine0.0/group_id", "0\n"),
             ("dsax/state", "enabled\n"),
         ];
-        let files: Vec<(String, &str)> = files.iter().map(|(name, text)| (at(name), *text)).collect();
-        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&name[..], *text)).collect();
+        let files: Vec<(String, &str)> =
+            files.iter().map(|(name, text)| (at(name), *text)).collect();
+        let files: Vec<(&str, &str)> =
+            files.iter().map(|(name, text)| (&name[..], *text)).collect();
         let (folder, sysfs) = root_with(&files);
         let devices = sysfs.devices();
         assert_eq!(devices.len(), 1);

@@ -8,7 +8,8 @@ use super::execute::{self, Limits, Planned};
 use super::settings::{Event, Injection, Settings};
 use crate::dsa::completion::Completion;
 use crate::dsa::descriptor::{Descriptor, Opcode, flag};
-use crate::dsa::status::{Access, Status};
+use crate::dsa::status::Status;
+use crate::outcome::Access;
 
 /// What the device does with descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +214,8 @@ impl Device {
             let completion = self.run(&job);
             let mut state = self.lock();
             let lives = state.life != Life::Removed && state.life != Life::Halted;
-            if let Some(completion) = completion.filter(|_| lives && job.generation == state.generation)
+            if let Some(completion) =
+                completion.filter(|_| lives && job.generation == state.generation)
             {
                 self.record(&mut state, &job.descriptor, &completion);
             }
@@ -298,7 +300,8 @@ impl Device {
         if bytes > 0 {
             let planned = Planned { byte: bytes, access: Access::Read };
             let done = execute::execute(descriptor, limits, Some(planned));
-            let side = if access == Access::Write { descriptor.target() } else { descriptor.source() };
+            let side =
+                if access == Access::Write { descriptor.target() } else { descriptor.source() };
             let fault_address = side.wrapping_add(u64::from(bytes));
             return Some(Completion { status, access, fault_address, ..done });
         }

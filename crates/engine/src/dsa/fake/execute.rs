@@ -7,8 +7,9 @@ use crate::dsa::completion::{Completion, RECORD_BYTES};
 use crate::dsa::crc::crc32c;
 use crate::dsa::descriptor::{Descriptor, Opcode, flag};
 use crate::dsa::memory::{self, CopyFailure, Direction, Failure};
-use crate::dsa::status::{Access, Status};
+use crate::dsa::status::Status;
 use crate::dsa::sysfs::Operations;
+use crate::outcome::Access;
 
 /// The bytes that a fill, a compare or a CRC handles at once: a multiple of a pattern.
 const PIECE_BYTES: u64 = 4096;
@@ -66,7 +67,9 @@ pub(super) fn check(descriptor: &Descriptor, limits: &Limits<'_>) -> Result<(), 
     let size = descriptor.size();
     match opcode {
         Opcode::Noop | Opcode::Drain => return Ok(()),
-        Opcode::Batch if !(2..=limits.queue.batch_max).contains(&size) => return Err(Status::Count),
+        Opcode::Batch if !(2..=limits.queue.batch_max).contains(&size) => {
+            return Err(Status::Count);
+        }
         Opcode::Batch if !descriptor.source().is_multiple_of(64) => {
             return Err(Status::ListAlignment);
         }

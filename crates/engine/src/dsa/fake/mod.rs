@@ -8,20 +8,23 @@
 //!
 //! - [`settings`]: what the device is, and what goes wrong;
 //! - `execute`: one descriptor;
-//! - `device`: the queues and the threads.
+//! - `device`: the queues and the threads;
+//! - [`tree`]: the device as files, for programs.
 
 pub mod settings;
 
 mod device;
 mod execute;
 
+pub mod tree;
+
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
+use haul_peer::fork::{Here, Thread};
 use rustix::io::Errno;
-use rustix::process::{Pid, getpid};
 
 use self::device::{Device, Life, Submitted};
 use super::completion::RECORD_BYTES;
@@ -56,8 +59,8 @@ pub use self::settings::{Event, Injection, QueueSettings, Settings, SettingsErro
 /// ```
 pub struct Fake {
     device: Arc<Device>,
-    threads: Vec<JoinHandle<()>>,
-    owner: Pid,
+    threads: Vec<Thread>,
+    owner: Here,
 }
 
 /// An open queue of a fake device: what an open device file is to a program.
@@ -69,7 +72,7 @@ pub struct Client {
     queue: usize,
     id: u64,
     generation: u64,
-    owner: Pid,
+    owner: Here,
     is_closed: bool,
 }
 
@@ -86,11 +89,11 @@ impl Fake {
         })?;
         let engines = settings.engines.max(1);
         let device = Arc::new(Device::new(settings));
-        let mut fake = Self { device, threads: Vec::new(), owner: getpid() };
+        let mut fake = Self { device, threads: Vec::new(), owner: Here::now() };
         for _ in 0..engines {
             let device = Arc::clone(&fake.device);
             let thread = thread::Builder::new().name("haul-fake-dsa".into());
-            fake.threads.push(thread.spawn(move || device.serve())?);
+            fake.threads.push(Thread::new(thread.spawn(move || device.serve())?));
         }
         Ok(fake)
     }
@@ -121,7 +124,7 @@ impl Fake {
         let is_dedicated = settings.mode == Mode::Dedicated;
         let (id, generation) = self.device.open(queue, is_dedicated).ok_or(Errno::BUSY)?;
         let device = Arc::clone(&self.device);
-        Ok(Client { device, queue, id, generation, owner: getpid(), is_closed: false })
+        Ok(Client { device, queue, id, generation, owner: Here::now(), is_closed: false })
     }
 
     /// Removes the device: pending descriptors never complete, and submissions fail.
@@ -155,14 +158,11 @@ impl Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        let threads = std::mem::take(&mut self.threads);
-        if getpid() != self.owner {
-            // A fork has not copied the threads, and one may have held the lock.
-            std::mem::forget(threads);
-            return;
+        // A fork has not copied the threads, and one may have held the lock.
+        if self.owner.is_here() {
+            self.device.stop();
         }
-        self.device.stop();
-        for thread in threads {
+        for thread in &mut self.threads {
             // A thread that panicked has printed its message.
             let _ = thread.join();
         }
@@ -259,7 +259,7 @@ impl Client {
     }
 
     fn is_owner(&self) -> bool {
-        getpid() == self.owner
+        self.owner.is_here()
     }
 
     fn write_one(&self, descriptor: Descriptor) -> Result<(), Errno> {

@@ -14,8 +14,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::dsa::descriptor::Opcode;
-use crate::dsa::status::Access;
 use crate::dsa::sysfs::{Mode, Operations, QueueType};
+use crate::outcome::Access;
 
 /// The largest settings that are read, in bytes.
 pub const SETTINGS_BYTES_MAX: usize = 64 << 10;
@@ -132,13 +132,21 @@ pub enum Event {
 }
 
 /// Text that is not a setting.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot use {word:?} in line {line} of the fake's settings: {reason}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
     line: usize,
     word: String,
     reason: String,
 }
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, word, reason } = self;
+        write!(f, "cannot use {word:?} in line {line} of the fake's settings: {reason}")
+    }
+}
+
+impl std::error::Error for SettingsError {}
 
 impl Default for Settings {
     /// One device with a shared and a dedicated queue of 16 descriptors, batches and portals, on

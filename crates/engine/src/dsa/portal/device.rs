@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
+use haul_peer::fork::{Here, Lock};
 use rustix::io::Errno;
 
 use super::{Mechanism, Portal, Unsubmitted};
@@ -25,10 +26,20 @@ const DESCRIPTOR_LEAST: i32 = 3;
 /// How often an interrupted `write` is repeated.
 const INTERRUPTIONS_MAX: u32 = 16;
 
+/// The open files of this process. A child of fork closes its copies: a `close` of the parent
+/// drains the queue only if it closes the last copy.
+static FILES: Lock<Vec<libc::c_int>> = Lock::new(Vec::new(), |files| {
+    for file in files.drain(..) {
+        // SAFETY: the child has its own copy of the file, and no portal of the child uses it.
+        unsafe { libc::close(file) };
+    }
+});
+
 /// An open device file.
 #[derive(Debug)]
 pub(in crate::dsa) struct DevicePortal {
     file: libc::c_int,
+    owner: Here,
     mapped: Option<Mapped>,
     sysfs: Sysfs,
     queue: String,
@@ -67,8 +78,15 @@ impl DevicePortal {
             return Err(io::Error::last_os_error());
         }
         let file = raised(file)?;
+        FILES.lock().push(file);
         let mapped = if only_write { None } else { Mapped::new(file, queue.mode) };
-        Ok(Self { file, mapped, sysfs: sysfs.clone(), queue: queue.name.clone() })
+        Ok(Self {
+            file,
+            owner: Here::now(),
+            mapped,
+            sysfs: sysfs.clone(),
+            queue: queue.name.clone(),
+        })
     }
 
     fn write(&self, descriptor: &Descriptor) -> Result<(), Unsubmitted> {
@@ -136,7 +154,14 @@ impl Portal for DevicePortal {
 impl Drop for DevicePortal {
     fn drop(&mut self) {
         // The kernel waits for pending descriptors when the last reference goes: the mapping first.
-        self.mapped = None;
+        let mapped = self.mapped.take();
+        if !self.owner.is_here() {
+            // A child has neither the mapping nor the file.
+            std::mem::forget(mapped);
+            return;
+        }
+        drop(mapped);
+        FILES.lock().retain(|file| *file != self.file);
         // SAFETY: the file is this portal's own, and is used no more.
         unsafe { libc::close(self.file) };
     }
