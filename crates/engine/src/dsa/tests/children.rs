@@ -12,7 +12,7 @@ use crate::outcome::Refusal;
 const HELD: i32 = 7;
 
 /// Runs `act` in a child of fork, and returns whether it returned true.
-fn holds_in_child(act: impl FnOnce() -> bool) -> bool {
+pub(super) fn holds_in_child(act: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child only calls `act` and _exit. The fake's locks are those of threads that the
     // child does not wait for.
     let child = unsafe { libc::fork() };

@@ -3,9 +3,11 @@
 //! - `fake`: the fake as a device, by its descriptors and records;
 //! - `engine`: the engine's rules;
 //! - `reports`: what others have reported about DSA, each as a test;
-//! - `children`: forks.
+//! - `children`: forks;
+//! - `device`: the engine over the device file, under `libhaul_engine_fake.so`.
 
 mod children;
+mod device;
 mod engine;
 mod fake;
 mod reports;
