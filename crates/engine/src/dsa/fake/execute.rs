@@ -61,7 +61,10 @@ pub(super) fn check(descriptor: &Descriptor, limits: &Limits<'_>) -> Result<(), 
     if flags & !flag::KNOWN != 0 || blocks || requests {
         return Err(Status::Flags);
     }
-    if descriptor.has_privilege_bits() {
+    if descriptor.has_reserved_bits() {
+        return Err(Status::Reserved);
+    }
+    if descriptor.is_privileged() {
         return Err(Status::Privilege);
     }
     let size = descriptor.size();

@@ -100,6 +100,8 @@ fn invalid_descriptors_get_the_status_of_the_specification() {
         (with_bytes(6, &[0x80]), Status::Flags),
         (Descriptor::copy(at, at + 4096, 64).block_on_fault(true), Status::Flags),
         (with_bytes(3, &[0x80]), Status::Privilege),
+        (with_bytes(2, &[0x10]), Status::Reserved),
+        (with_bytes(38, &[1]), Status::Reserved),
         (Descriptor::copy(at, at + 4096, 0), Status::Size),
         (Descriptor::copy(at, at + 4096, (1 << 16) + 1), Status::Size),
         (Descriptor::batch(at, 1), Status::Count),
