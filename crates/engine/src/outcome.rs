@@ -163,7 +163,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::System { attempt, reason } => {
-                write!(f, "cannot {attempt}: {reason}; raise the limit that it names, or use inline")
+                write!(
+                    f,
+                    "cannot {attempt}: {reason}; raise the limit that it names, or use inline"
+                )
             }
             Self::Missing { engine, cause, remedy } => {
                 write!(f, "cannot open the engine {engine}: {cause}; {remedy}")
