@@ -91,6 +91,11 @@ pub unsafe trait Engine: Send + Sync + fmt::Debug {
     /// bounded work, never waits. `index` may have ended already.
     fn poll(&self, index: Index);
 
+    /// Whether [`start`](Self::start) is cheap now. False if it has to wake a thread first.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// A caller waits for this operation: it may take part. Returns whether it did some of it, so
     /// that the caller should check again before it sleeps.
     fn help(&self, index: Index) -> bool {

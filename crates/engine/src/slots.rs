@@ -223,6 +223,11 @@ impl Slots {
         Some(unsafe { slot.outcome.get() })
     }
 
+    /// Whether the slot holds no pending operation.
+    pub(crate) fn is_ended(&self, index: Index) -> bool {
+        self.slot(index).state.load(Acquire) & (PENDING | ENDED) != PENDING
+    }
+
     /// The number of bytes at the beginning of the target that are written.
     pub(crate) fn bytes_done(&self, index: Index) -> usize {
         self.slot(index).bytes_done.load(Acquire)

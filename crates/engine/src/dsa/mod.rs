@@ -6,7 +6,6 @@
 //! - `status`: what a completion record says;
 //! - `descriptor`: what a program asks for;
 //! - `completion`: the completion record;
-//! - `crc`: CRC-32C, as the device computes it;
 //! - `memory`: accesses by system calls, which fail instead of raising a signal;
 //! - `instructions`: MOVDIR64B and ENQCMD;
 //! - `sysfs`: devices and queues;
@@ -20,8 +19,6 @@ mod status;
 mod descriptor;
 
 mod completion;
-
-mod crc;
 
 mod memory;
 

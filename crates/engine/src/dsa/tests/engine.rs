@@ -7,7 +7,7 @@ use rustix::mm::MprotectFlags;
 
 use super::{PAGE_BYTES, Pages, Rig, WRITTEN, copy};
 use crate::contract::{Engine as _, Kind};
-use crate::dsa::crc::crc32c;
+use crate::crc::crc32c;
 use crate::dsa::fake::{Event, QueueSettings, Settings, When};
 use crate::dsa::{Dsa, Mechanism, Mode, Options, Status, Sysfs};
 use crate::operation::{Operation, Region, Verb};
