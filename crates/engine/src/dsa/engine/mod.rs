@@ -3,9 +3,9 @@
 //! Each slot has a completion record, and a word that says how far its operation is:
 //!
 //! ```text
-//! IDLE -> SUBMITTED -> CLAIMED -> IDLE        the record is written, the slot ends
+//! IDLE -> SUBMITTED -> CLAIMED -> IDLE     the record is written, the slot ends
 //!             ^           |
-//!             +-----------+                   a page fault: the page is touched, the rest submitted
+//!             +-----------+                a page fault: touched, and the rest submitted
 //! ```
 //!
 //! A thread that sees a record claims the slot before it reads the record again, because the slot
