@@ -57,6 +57,9 @@ const STATE_INTERVAL: Duration = Duration::from_millis(10);
 /// The default of [`Options::patience`]: hundreds of the largest transfers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The bits of a slot's word that hold its state.
+const STATE: u64 = 0xff;
+
 const IDLE: u64 = 0;
 const SUBMITTED: u64 = 1;
 const CLAIMED: u64 = 2;
@@ -294,8 +297,13 @@ impl Dsa {
         // SAFETY: the record lives as long as the engine, which ends its operations before. The
         // rest is the caller's promise.
         let Err(reason) = (unsafe { lane.submit(&descriptor) }) else { return Ok(()) };
-        if word.compare_exchange(submitted, before, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return Ok(());
+        loop {
+            match word.compare_exchange(submitted, before, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                // A poll has claimed the slot for a moment, to read its record again.
+                Err(now) if now & STATE == CLAIMED => std::hint::spin_loop(),
+                Err(_) => return Ok(()),
+            }
         }
         Err(match reason {
             Unsubmitted::Full => Refusal::Full,
@@ -313,10 +321,10 @@ impl Dsa {
     fn check(&self, index: Index) -> bool {
         let word = self.slots.word(index);
         let now = word.load(Ordering::Acquire);
-        if now & 0xff != SUBMITTED || self.record(index).poll().is_none() {
+        if now & STATE != SUBMITTED || self.record(index).poll().is_none() {
             return false;
         }
-        let claimed = now & !0xff | CLAIMED;
+        let claimed = now & !STATE | CLAIMED;
         if word.compare_exchange(now, claimed, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
@@ -459,16 +467,27 @@ unsafe impl Engine for Dsa {
         portal.close();
         for number in 0..self.slots.count() {
             let (index, word) = (self.index(number), self.slots.word(self.index(number)));
-            // What the device has completed before counts.
-            if self.check(index) {
-                continue;
-            }
-            let now = word.load(Ordering::Acquire);
-            let claimed = now & !0xff | CLAIMED;
-            let claim =
-                || word.compare_exchange(now, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-            if now & 0xff == SUBMITTED && claim() {
-                self.end(index, Outcome::Gone);
+            loop {
+                // What the device has completed before counts.
+                self.check(index);
+                let now = word.load(Ordering::Acquire);
+                let claimed = now & !STATE | CLAIMED;
+                match now & STATE {
+                    SUBMITTED => {
+                        let claim = word.compare_exchange(
+                            now,
+                            claimed,
+                            Ordering::AcqRel,
+                            Ordering::Relaxed,
+                        );
+                        if claim.is_ok() {
+                            self.end(index, Outcome::Gone);
+                        }
+                    }
+                    // Another thread ends the slot, or gives it back in a moment.
+                    CLAIMED => std::thread::yield_now(),
+                    _ => break,
+                }
             }
         }
     }

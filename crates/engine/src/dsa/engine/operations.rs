@@ -157,9 +157,10 @@ impl Batches {
         else {
             return describe(&request.operation, done).map(whole).ok_or(Refusal::TooLong);
         };
-        // SAFETY: the caller promises that the lists are readable.
-        let (sources, targets) =
-            unsafe { (regions(sources, source_count), regions(targets, target_count)) };
+        // SAFETY: the caller promises that the list is readable.
+        let sources = unsafe { regions(sources, source_count) };
+        // SAFETY: as above.
+        let targets = unsafe { regions(targets, target_count) };
         let mut batch = self.pieces(sources, targets)?;
         batch.iter_mut().for_each(|piece| *piece = whole(*piece));
         if let [single] = batch[..] {
