@@ -4,11 +4,12 @@ use crate::manifest::{Manifest, Table};
 use crate::tree::Tree;
 
 /// haul's crates from the bottom up. A crate must not import a later one.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 14] = [
     "haul-copy",
     "haul-heap",
     "haul-model",
     "haul-peer",
+    "haul-engine",
     "haul-channel",
     "haul-machine",
     "haul-forward",
@@ -26,8 +27,16 @@ const SEES_ONLY: [(&str, &[&str]); 4] =
     [("haul-copy", &[]), ("haul-heap", &[]), ("haul-model", &[]), ("haul-report", &["haul-model"])];
 
 /// The crates that a crate in `ffi/` may import.
-const FFI_SEES_ONLY: [&str; 6] =
-    ["haul-copy", "haul-heap", "haul-model", "haul-machine", "haul-forward", "haul"];
+const FFI_SEES_ONLY: [&str; 8] = [
+    "haul-copy",
+    "haul-heap",
+    "haul-model",
+    "haul-peer",
+    "haul-engine",
+    "haul-machine",
+    "haul-forward",
+    "haul",
+];
 
 /// Crates without any dependency.
 const ALONE: [&str; 1] = ["haul-copy"];

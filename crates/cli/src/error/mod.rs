@@ -171,6 +171,17 @@ pub(crate) enum Error {
         /// The reason, as far as haul can see it.
         why: &'static str,
     },
+    /// Settings of the fake DSA that are wrong.
+    #[error(transparent)]
+    FakeSettings(#[from] haul_engine::dsa::fake::SettingsError),
+    /// A program that ran with a fake DSA and failed.
+    #[error("{} ended with exit code {code}, with the fake DSA", program.display())]
+    FakedFailed {
+        /// The program.
+        program: OsString,
+        /// The program's exit code, as a shell reports it.
+        code: u8,
+    },
     /// A program that was recorded and failed.
     #[error(
         "{} ended with exit code {code}; its trace {}",
@@ -442,9 +453,9 @@ impl Error {
         match self {
             Self::ReaderGone => ExitCode::SUCCESS,
             Self::FieldVerdict { .. } => ExitCode::from(3),
-            Self::ProgramFailed { code, .. } | Self::RecordedFailed { code, .. } => {
-                ExitCode::from(*code)
-            }
+            Self::ProgramFailed { code, .. }
+            | Self::RecordedFailed { code, .. }
+            | Self::FakedFailed { code, .. } => ExitCode::from(*code),
             Self::Usage(_)
             | Self::Pcie(_)
             | Self::NoCapture { .. }
@@ -462,6 +473,7 @@ impl Error {
             | Self::Ports { .. }
             | Self::Forward(haul::forward::Error::Value { .. })
             | Self::TraceExists { .. }
+            | Self::FakeSettings(_)
             | Self::Replaced { .. }
             | Self::TuneInto { .. } => ExitCode::from(2),
             Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {

@@ -12,6 +12,7 @@ mod copy_stream;
 mod definition;
 mod doctor;
 mod documents;
+mod engine_fake;
 mod field;
 mod field_hostile;
 mod forward;

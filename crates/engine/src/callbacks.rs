@@ -1,0 +1,98 @@
+//! Completion by callbacks, on the thread that the caller names.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+use crate::outcome::Failed;
+use crate::pending::Pending;
+use crate::task::Task;
+
+/// Callbacks that run on the thread that calls [`run`](Self::run).
+///
+/// ```
+/// use haul_engine::{Callbacks, Copy, Queue};
+/// let (queue, callbacks) = (Queue::worker()?, Callbacks::new());
+/// let copy = queue.submit(Copy::new(vec![0; 1000], vec![1; 1000]));
+/// callbacks.add(copy, |copy, result| assert_eq!((copy.target[999], result), (1, Ok(()))));
+/// while callbacks.run(16) == 0 {}
+/// # Ok::<(), haul_engine::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Callbacks {
+    ready: Arc<Ready>,
+}
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+/// Callbacks whose operations have ended.
+#[derive(Default)]
+struct Ready(Mutex<VecDeque<Callback>>);
+
+impl fmt::Debug for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ready", self.lock().len())
+    }
+}
+
+impl Ready {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Callback>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A callback whose operation is pending. Its waker moves it to the ready ones.
+struct Waiting {
+    callback: Mutex<Option<Callback>>,
+    ready: Arc<Ready>,
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        let callback = self.callback.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.ready.lock().extend(callback);
+    }
+}
+
+impl Callbacks {
+    /// No callbacks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets `callback` run in a later [`run`](Self::run), once the operation has ended.
+    ///
+    /// Cost: two allocations.
+    pub fn add<W>(
+        &self,
+        pending: Pending<W>,
+        callback: impl FnOnce(W, Result<W::Output, Failed>) + Send + 'static,
+    ) where
+        W: Task + Send + 'static,
+    {
+        let (armed, handle) = pending.split();
+        let run: Callback = Box::new(move || {
+            let (task, result) = handle.wait();
+            callback(task, result);
+        });
+        let callback = Mutex::new(Some(run));
+        let waiting = Arc::new(Waiting { callback, ready: Arc::clone(&self.ready) });
+        if !armed.arm(&Waker::from(Arc::clone(&waiting))) {
+            waiting.wake();
+        }
+    }
+
+    /// Runs callbacks of operations that have ended, at most `at_most` and only those that were
+    /// ready at the beginning: a callback that submits again does not keep this call busy.
+    /// Returns their number.
+    pub fn run(&self, at_most: usize) -> usize {
+        let mut ready = self.ready.lock();
+        let count = ready.len().min(at_most);
+        let now: Vec<Callback> = ready.drain(..count).collect();
+        drop(ready);
+        now.into_iter().for_each(|callback| callback());
+        count
+    }
+}

@@ -1,0 +1,171 @@
+//! The operations of an engine, as addresses: what the engine reads, and what it writes.
+
+use haul_copy::Hint;
+
+/// A range of memory in a list: `length` bytes from `start`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Region {
+    /// The first byte.
+    pub start: *mut u8,
+    /// The number of bytes.
+    pub length: usize,
+}
+
+/// One operation. Lengths are in bytes, addresses have any alignment.
+///
+/// The source and the target of [`Copy`](Self::Copy) may overlap; in every other operation with a
+/// source and a target they must not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Copies `length` bytes from `source` to `target`.
+    Copy {
+        /// Where the bytes go.
+        target: *mut u8,
+        /// Where the bytes come from.
+        source: *const u8,
+        /// The number of bytes.
+        length: usize,
+    },
+    /// Sets `length` bytes at `target` to `byte`.
+    Fill {
+        /// The bytes to set.
+        target: *mut u8,
+        /// Their new value.
+        byte: u8,
+        /// The number of bytes.
+        length: usize,
+    },
+    /// Finds the first byte at which `left` and `right` differ.
+    Compare {
+        /// One range.
+        left: *const u8,
+        /// The other range.
+        right: *const u8,
+        /// The number of bytes of each.
+        length: usize,
+    },
+    /// Computes the CRC-32C of `length` bytes at `source`.
+    Crc32c {
+        /// The bytes.
+        source: *const u8,
+        /// The number of bytes.
+        length: usize,
+        /// The CRC-32C of the bytes before these; 0 at the beginning.
+        seed: u32,
+    },
+    /// Copies, and computes the CRC-32C of the copied bytes.
+    CopyCrc32c {
+        /// Where the bytes go.
+        target: *mut u8,
+        /// Where the bytes come from.
+        source: *const u8,
+        /// The number of bytes.
+        length: usize,
+        /// The CRC-32C of the bytes before these; 0 at the beginning.
+        seed: u32,
+    },
+    /// Gathers the bytes of all source regions, in order, and scatters them to the target regions,
+    /// in order. The two lists have the same sum of lengths. The lists themselves must stay in
+    /// place until the operation has ended.
+    Lists {
+        /// The target regions.
+        targets: *const Region,
+        /// The number of target regions.
+        target_count: usize,
+        /// The source regions.
+        sources: *const Region,
+        /// The number of source regions.
+        source_count: usize,
+    },
+}
+
+// SAFETY: an operation is addresses and numbers. The promise about the memory is made by the
+// caller that submits the operation, and it holds for every thread.
+unsafe impl Send for Operation {}
+
+/// An operation with what the caller knows about the use of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The operation.
+    pub operation: Operation,
+    /// Who reads the target next. An engine may ignore it.
+    pub hint: Hint,
+}
+
+impl Operation {
+    /// The number of bytes that the operation moves, sets, compares or sums.
+    ///
+    /// # Safety
+    /// The lists of [`Lists`](Self::Lists) must be readable.
+    #[must_use]
+    pub unsafe fn length(&self) -> usize {
+        match *self {
+            Self::Copy { length, .. }
+            | Self::Fill { length, .. }
+            | Self::Compare { length, .. }
+            | Self::Crc32c { length, .. }
+            | Self::CopyCrc32c { length, .. } => length,
+            Self::Lists { sources, source_count, .. } => {
+                // SAFETY: the caller promises that the list is readable.
+                unsafe { total(sources, source_count) }
+            }
+        }
+    }
+
+    /// Which operation it is.
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        match self {
+            Self::Copy { .. } => Verb::Copy,
+            Self::Fill { .. } => Verb::Fill,
+            Self::Compare { .. } => Verb::Compare,
+            Self::Crc32c { .. } => Verb::Crc32c,
+            Self::CopyCrc32c { .. } => Verb::CopyCrc32c,
+            Self::Lists { .. } => Verb::Lists,
+        }
+    }
+}
+
+/// The sum of the lengths in a list, at most [`usize::MAX`].
+///
+/// # Safety
+/// `regions` must be readable for `count` regions.
+pub(crate) unsafe fn total(regions: *const Region, count: usize) -> usize {
+    if count == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    let regions = unsafe { std::slice::from_raw_parts(regions, count) };
+    regions.iter().fold(0, |sum, region| sum.saturating_add(region.length))
+}
+
+/// The kind of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Verb {
+    /// [`Operation::Copy`].
+    Copy,
+    /// [`Operation::Fill`].
+    Fill,
+    /// [`Operation::Compare`].
+    Compare,
+    /// [`Operation::Crc32c`].
+    Crc32c,
+    /// [`Operation::CopyCrc32c`].
+    CopyCrc32c,
+    /// [`Operation::Lists`].
+    Lists,
+}
+
+impl Verb {
+    /// Every kind.
+    pub const ALL: [Self; 6] =
+        [Self::Copy, Self::Fill, Self::Compare, Self::Crc32c, Self::CopyCrc32c, Self::Lists];
+
+    /// The bit of this kind in [`Facts::verbs`](crate::Facts::verbs).
+    #[must_use]
+    pub const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}

@@ -1,0 +1,298 @@
+//! Operations over borrowed buffers, in a scope that returns only when all of them have ended.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use crate::buffer::{Buffer, Target};
+use crate::operation::Operation;
+use crate::outcome::{Failed, Outcome};
+use crate::pending::Finished;
+use crate::queue::{Inner, Place, Queue, Started};
+use crate::task::{Copy, Task};
+
+/// Starts operations over buffers that are borrowed for the scope. See [`Queue::scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    shared: Shared,
+    /// Neither lifetime may shrink.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// What a scope and its handles share.
+struct Shared {
+    inner: Arc<Inner>,
+    /// The operations whose result is not taken.
+    open: RefCell<Vec<Open>>,
+    /// The first failure of an operation whose result was not taken.
+    failed: Cell<Option<Outcome>>,
+}
+
+/// An operation whose result is not taken.
+#[derive(Clone, Copy)]
+struct Open {
+    place: Place,
+    /// Whether its handle was dropped.
+    is_alone: bool,
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scope of {} operations", self.shared.open.borrow().len())
+    }
+}
+
+impl Queue {
+    /// Calls `body` with a scope whose operations borrow buffers, and returns when `body` has
+    /// returned, or panicked, and all operations have ended. A leaked handle changes nothing.
+    ///
+    /// If a device hangs, and does not even let itself be closed, this call waits for ever:
+    /// returning would give back memory that the device may still write.
+    ///
+    /// Cost: one allocation.
+    ///
+    /// # Errors
+    /// The failure of an operation whose result `body` did not take.
+    ///
+    /// ```
+    /// use haul_engine::{Copy, Queue};
+    /// let queue = Queue::worker()?;
+    /// let (source, mut target) = (vec![7; 1 << 20], vec![0; 1 << 20]);
+    /// let sum: u64 = queue.scope(|scope| {
+    ///     scope.submit(Copy::new(&mut target[..], &source[..]));
+    ///     (0..1000).sum() // meanwhile
+    /// })?;
+    /// assert_eq!((target, sum), (source, 499_500));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// The borrow lasts until the scope has returned, even if the handle is leaked, kept in a
+    /// cycle, or dropped after one poll:
+    ///
+    /// ```compile_fail,E0502
+    /// # use haul_engine::{Copy, Queue};
+    /// # let queue = Queue::inline();
+    /// let (source, mut target) = (vec![7; 10], vec![0; 10]);
+    /// queue.scope(|scope| {
+    ///     std::mem::forget(scope.submit(Copy::new(&mut target[..], &source[..])));
+    ///     assert_eq!(target[0], 0);
+    /// });
+    /// ```
+    ///
+    /// ```compile_fail,E0502
+    /// # use haul_engine::{Copy, Queue, Scoped};
+    /// # use std::{cell::RefCell, rc::Rc};
+    /// # let queue = Queue::inline();
+    /// struct Cycle<'a>(RefCell<Option<Rc<Cycle<'a>>>>, Scoped<'a, Copy<&'a mut [u8], &'a [u8]>>);
+    /// let (source, mut target) = (vec![7; 10], vec![0; 10]);
+    /// queue.scope(|scope| {
+    ///     let copy = scope.submit(Copy::new(&mut target[..], &source[..]));
+    ///     let cycle = Rc::new(Cycle(RefCell::new(None), copy));
+    ///     *cycle.0.borrow_mut() = Some(cycle.clone());
+    ///     drop(cycle);
+    ///     assert_eq!(target[0], 0);
+    /// });
+    /// ```
+    ///
+    /// A handle does not leave the scope, and a buffer does not end before it:
+    ///
+    /// ```compile_fail,E0521
+    /// # use haul_engine::{Copy, Queue};
+    /// # let queue = Queue::inline();
+    /// let (source, mut target) = (vec![7; 10], vec![0; 10]);
+    /// let mut escaped = None;
+    /// queue.scope(|scope| {
+    ///     escaped = Some(scope.submit(Copy::new(&mut target[..], &source[..])));
+    /// });
+    /// ```
+    ///
+    /// ```compile_fail,E0597
+    /// # use haul_engine::{Copy, Queue};
+    /// # let queue = Queue::inline();
+    /// let source = vec![7; 10];
+    /// queue.scope(|scope| {
+    ///     let mut target = vec![0; 10];
+    ///     scope.submit(Copy::new(&mut target[..], &source[..]));
+    /// });
+    /// ```
+    pub fn scope<'env, T>(
+        &'env self,
+        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+    ) -> Result<T, Failed> {
+        let shared = Shared {
+            inner: Arc::clone(&self.inner),
+            open: RefCell::new(Vec::with_capacity(self.inner.slots.count())),
+            failed: Cell::new(None),
+        };
+        let scope = Scope { shared, scope: PhantomData, env: PhantomData };
+        let returned = catch_unwind(AssertUnwindSafe(|| body(&scope)));
+        scope.shared.close();
+        match returned {
+            Ok(value) => match scope.shared.failed.get() {
+                Some(outcome) => self.inner.value(outcome).map(|_| value),
+                None => Ok(value),
+            },
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts an operation over buffers that live as long as the scope. Never waits, except for
+    /// operations of this scope whose handles were dropped, if no more fit.
+    ///
+    /// Cost: no allocation; no system call, unless a helper thread sleeps.
+    ///
+    /// # Panics
+    /// If the lengths of the buffers do not match.
+    pub fn submit<W: Task + 'scope>(&'scope self, task: W) -> Scoped<'scope, W> {
+        let raw = task.into_raw();
+        let shared = &self.shared;
+        if shared.open.borrow().len() >= shared.inner.slots.count() {
+            shared.sweep();
+        }
+        // SAFETY: `close` waits for the operation before the borrows of its buffers end, and its
+        // other memory belongs to the raw form, which is leaked, or dropped after the end.
+        let started = unsafe { shared.inner.begin(W::request(&raw)) };
+        match started {
+            Started::Pending(place) => {
+                shared.open.borrow_mut().push(Open { place, is_alone: false });
+            }
+            Started::Ended(outcome) => shared.note(outcome),
+        }
+        Scoped { shared, started, raw: Some(raw), of: PhantomData }
+    }
+}
+
+impl Shared {
+    /// Takes the results of operations that have ended and whose handles were dropped.
+    fn sweep(&self) {
+        let is_over = |open: &Open| {
+            // SAFETY: the place is released only in `end`, after it was removed from the list.
+            open.is_alone && unsafe { self.inner.poll(open.place) }.is_some()
+        };
+        loop {
+            let found = self.open.borrow().iter().position(is_over);
+            let Some(number) = found else { return };
+            let open = self.open.borrow_mut().swap_remove(number);
+            self.end(open.place);
+        }
+    }
+
+    /// Waits for all operations.
+    fn close(&self) {
+        for open in self.open.take() {
+            self.end(open.place);
+        }
+    }
+
+    /// Waits for an operation that was removed from the list, and notes its failure.
+    fn end(&self, place: Place) {
+        let outcome = self.result(place);
+        self.note(outcome);
+    }
+
+    fn note(&self, outcome: Outcome) {
+        if !matches!(outcome, Outcome::Done(_)) && self.failed.get().is_none() {
+            self.failed.set(Some(outcome));
+        }
+    }
+
+    /// Waits for an operation that was removed from the list, and releases its slot.
+    fn result(&self, place: Place) -> Outcome {
+        // SAFETY: the place is not released before, and the scope has not returned.
+        let outcome = unsafe { self.inner.wait(place, None) }
+            .expect("a wait without a deadline returns at the end");
+        // SAFETY: the slot is not released yet.
+        let request = unsafe { self.inner.slots.inherited(place.index) };
+        self.inner.slots.release(place.index);
+        // SAFETY: the operation has ended, and the scope has not returned.
+        unsafe { self.inner.finish(&request, outcome) }
+    }
+
+    fn remove(&self, place: Place) {
+        self.open.borrow_mut().retain(|open| open.place.index != place.index);
+    }
+}
+
+/// An operation over borrowed buffers, which it hands back when it has ended. If it is dropped or
+/// leaked, the scope waits for the operation.
+pub struct Scoped<'scope, W: Task> {
+    shared: &'scope Shared,
+    started: Started,
+    /// `None` after the result was taken.
+    raw: Option<W::Raw>,
+    of: PhantomData<W>,
+}
+
+impl<W: Task> fmt::Debug for Scoped<'_, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scoped").field("started", &self.started).finish_non_exhaustive()
+    }
+}
+
+impl<W: Task> Scoped<'_, W> {
+    /// Whether the operation has ended. Does bounded work.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        match self.started {
+            Started::Ended(_) => true,
+            // SAFETY: the place is released only when this handle ends.
+            Started::Pending(place) => unsafe { self.shared.inner.poll(place) }.is_some(),
+        }
+    }
+
+    /// Waits for the end, and hands back the buffers. See [`Pending::wait`](crate::Pending::wait).
+    pub fn wait(mut self) -> Finished<W> {
+        self.take().expect("a result is taken once")
+    }
+
+    fn take(&mut self) -> Option<Finished<W>> {
+        let raw = self.raw.take()?;
+        let outcome = match self.started {
+            Started::Ended(outcome) => outcome,
+            Started::Pending(place) => {
+                self.shared.remove(place);
+                self.shared.result(place)
+            }
+        };
+        let result = self.shared.inner.value(outcome).map(W::output);
+        // SAFETY: `raw` is this task's, and its operation has ended.
+        Some((unsafe { W::from_raw(raw) }, result))
+    }
+}
+
+impl<T: Target, S: Buffer> Scoped<'_, Copy<T, S>> {
+    /// The bytes of the target that are written already, while the copy goes on.
+    #[must_use]
+    pub fn ready(&self) -> &[u8] {
+        let request = self.raw.as_ref().map(|raw| <Copy<T, S> as Task>::request(raw).operation);
+        let Some(Operation::Copy { target, length, .. }) = request else { return &[] };
+        let count = match self.started {
+            Started::Ended(Outcome::Done(_)) => length,
+            Started::Ended(_) => 0,
+            Started::Pending(_) if self.is_done() => length,
+            Started::Pending(place) => self.shared.inner.slots.bytes_done(place.index).min(length),
+        };
+        if count == 0 {
+            return &[];
+        }
+        // SAFETY: the engine writes the first `count` bytes no more, and the scope has not
+        // returned.
+        unsafe { std::slice::from_raw_parts(target, count) }
+    }
+}
+
+impl<W: Task> Drop for Scoped<'_, W> {
+    fn drop(&mut self) {
+        if std::mem::needs_drop::<W>() {
+            drop(self.take());
+        } else if let (Some(_), Started::Pending(place)) = (&self.raw, self.started) {
+            let mut open = self.shared.open.borrow_mut();
+            let own = open.iter_mut().find(|open| open.place.index == place.index);
+            own.into_iter().for_each(|open| open.is_alone = true);
+        }
+    }
+}

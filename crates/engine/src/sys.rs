@@ -1,0 +1,70 @@
+//! System calls: sleeping on a word, events, and the processors of a thread.
+
+use std::time::Duration;
+
+use rustix::fd::OwnedFd;
+
+use crate::sync::AtomicU32;
+
+/// Sleeps while the word has this value, at most for this time. May return early.
+#[cfg(not(all(test, loom)))]
+pub(crate) fn sleep(word: &AtomicU32, value: u32, at_most: Option<Duration>) {
+    use rustix::thread::futex;
+    let timeout = at_most.map(|time| rustix::fs::Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    // Every reason to return, an error too, leads to another check of the word.
+    let _ = futex::wait(word, futex::Flags::PRIVATE, value, timeout.as_ref());
+}
+
+/// Wakes all threads that sleep on the word.
+#[cfg(not(all(test, loom)))]
+pub(crate) fn wake_all(word: &AtomicU32) {
+    use rustix::thread::futex;
+    let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
+}
+
+/// loom's threads do not sleep: they let another thread run.
+#[cfg(all(test, loom))]
+pub(crate) fn sleep(_word: &AtomicU32, _value: u32, _at_most: Option<Duration>) {
+    loom::thread::yield_now();
+}
+
+#[cfg(all(test, loom))]
+pub(crate) fn wake_all(_word: &AtomicU32) {}
+
+/// Fails if this process may not run on the processor.
+pub(crate) fn check_cpu(cpu: usize) -> std::io::Result<()> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    if cpu < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(cpu) {
+        return Ok(());
+    }
+    Err(std::io::Error::other(format!("processor {cpu} is not among those of this process")))
+}
+
+/// Lets this thread run on one processor only. Without the permission, it runs where it may.
+pub(crate) fn pin(cpu: usize) {
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(cpu);
+    let _ = rustix::thread::sched_setaffinity(None, &one);
+}
+
+/// An event of the kernel that a poll can wait for.
+pub(crate) fn event() -> std::io::Result<OwnedFd> {
+    use rustix::event::{EventfdFlags, eventfd};
+    let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    // A descriptor of 0, 1 or 2 would receive what the program prints.
+    Ok(rustix::io::fcntl_dupfd_cloexec(&made, 3)?)
+}
+
+/// Adds 1 to an event. A full event is set anyway.
+pub(crate) fn set(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+/// Sets an event to 0, and returns its value before.
+pub(crate) fn clear(event: &OwnedFd) -> u64 {
+    let mut count = [0; 8];
+    rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+}

@@ -1,0 +1,395 @@
+//! The operations over buffers: what a program submits, and gets back when it is done.
+
+use crate::buffer::{Buffer, RawBuffer, Target};
+use crate::operation::{Operation, Region, Request};
+use crate::outcome::Value;
+use haul_copy::Hint;
+
+/// An operation over buffers.
+///
+/// # Safety
+/// `request` names only memory of the buffers, or of allocations of the raw form.
+pub unsafe trait Task: Sized {
+    /// What the operation computes.
+    type Output;
+    /// The operation while it is pending.
+    type Raw: Send;
+
+    /// Takes the buffers apart.
+    fn into_raw(self) -> Self::Raw;
+
+    /// What an engine is asked to do.
+    fn request(raw: &Self::Raw) -> Request;
+
+    /// Puts the buffers together again.
+    ///
+    /// # Safety
+    /// `raw` is from `into_raw` of this type, is used once, and no engine accesses its memory.
+    unsafe fn from_raw(raw: Self::Raw) -> Self;
+
+    /// What the operation computed.
+    fn output(value: Value) -> Self::Output;
+}
+
+/// The raw form of an operation over at most two buffers.
+#[derive(Clone, Copy, Debug)]
+pub struct RawTask {
+    request: Request,
+    first: RawBuffer,
+    second: RawBuffer,
+}
+
+// SAFETY: its addresses are those of buffers that may be used by another thread.
+unsafe impl Send for RawTask {}
+
+fn assert_same_length(target: usize, source: usize) {
+    assert!(
+        target == source,
+        "cannot submit {source} bytes for {target} bytes: the lengths must be equal"
+    );
+}
+
+/// Copies `source` to `target`, which must be equally long.
+///
+/// ```
+/// use haul_engine::{Copy, Queue};
+/// let queue = Queue::inline();
+/// let (copy, result) = queue.submit(Copy::new(vec![0; 3], vec![1; 3])).wait();
+/// assert_eq!((copy.target, result), (vec![1; 3], Ok(())));
+/// ```
+#[derive(Debug)]
+pub struct Copy<T, S> {
+    /// Where the bytes go.
+    pub target: T,
+    /// Where the bytes come from.
+    pub source: S,
+    /// What the caller knows about the use of the target.
+    pub hint: Hint,
+}
+
+impl<T: Target, S: Buffer> Copy<T, S> {
+    /// A copy. [`Queue::submit`](crate::Queue::submit) panics if the lengths differ.
+    pub fn new(target: T, source: S) -> Self {
+        Self { target, source, hint: Hint::Unknown }
+    }
+
+    /// The same copy with this hint.
+    #[must_use]
+    pub fn hint(self, hint: Hint) -> Self {
+        Self { hint, ..self }
+    }
+}
+
+// SAFETY: the request names the two buffers.
+unsafe impl<T: Target, S: Buffer> Task for Copy<T, S> {
+    type Output = ();
+    type Raw = RawTask;
+
+    fn into_raw(self) -> RawTask {
+        let (first, second) = (self.target.into_raw(), self.source.into_raw());
+        assert_same_length(first.length, second.length);
+        let (target, source, length) = (first.start, second.start.cast_const(), first.length);
+        let operation = Operation::Copy { target, source, length };
+        RawTask { request: Request { operation, hint: self.hint }, first, second }
+    }
+
+    fn request(raw: &RawTask) -> Request {
+        raw.request
+    }
+
+    unsafe fn from_raw(raw: RawTask) -> Self {
+        // SAFETY: the caller's promise.
+        let (target, source) = unsafe { (T::from_raw(raw.first), S::from_raw(raw.second)) };
+        Self { target, source, hint: raw.request.hint }
+    }
+
+    fn output(_: Value) {}
+}
+
+/// Sets every byte of `target` to `byte`.
+#[derive(Debug)]
+pub struct Fill<T> {
+    /// The bytes to set.
+    pub target: T,
+    /// Their new value.
+    pub byte: u8,
+    /// What the caller knows about the use of the target.
+    pub hint: Hint,
+}
+
+impl<T: Target> Fill<T> {
+    /// A fill.
+    pub fn new(target: T, byte: u8) -> Self {
+        Self { target, byte, hint: Hint::Unknown }
+    }
+}
+
+// SAFETY: the request names the buffer.
+unsafe impl<T: Target> Task for Fill<T> {
+    type Output = ();
+    type Raw = RawTask;
+
+    fn into_raw(self) -> RawTask {
+        let first = self.target.into_raw();
+        let operation =
+            Operation::Fill { target: first.start, byte: self.byte, length: first.length };
+        RawTask { request: Request { operation, hint: self.hint }, first, second: first }
+    }
+
+    fn request(raw: &RawTask) -> Request {
+        raw.request
+    }
+
+    unsafe fn from_raw(raw: RawTask) -> Self {
+        // SAFETY: the caller's promise.
+        let target = unsafe { T::from_raw(raw.first) };
+        let byte = if let Operation::Fill { byte, .. } = raw.request.operation { byte } else { 0 };
+        Self { target, byte, hint: raw.request.hint }
+    }
+
+    fn output(_: Value) {}
+}
+
+/// Finds the first byte at which two buffers of the same length differ.
+///
+/// ```
+/// use haul_engine::{Compare, Queue};
+/// let (_, result) = Queue::inline().submit(Compare::new(&b"abc"[..], &b"abd"[..])).wait();
+/// assert_eq!(result, Ok(Some(2)));
+/// ```
+#[derive(Debug)]
+pub struct Compare<L, R> {
+    /// One buffer.
+    pub left: L,
+    /// The other buffer.
+    pub right: R,
+}
+
+impl<L: Buffer, R: Buffer> Compare<L, R> {
+    /// A comparison. [`Queue::submit`](crate::Queue::submit) panics if the lengths differ.
+    pub fn new(left: L, right: R) -> Self {
+        Self { left, right }
+    }
+}
+
+// SAFETY: the request names the two buffers.
+unsafe impl<L: Buffer, R: Buffer> Task for Compare<L, R> {
+    type Output = Option<usize>;
+    type Raw = RawTask;
+
+    fn into_raw(self) -> RawTask {
+        let (first, second) = (self.left.into_raw(), self.right.into_raw());
+        assert_same_length(first.length, second.length);
+        let operation =
+            Operation::Compare { left: first.start, right: second.start, length: first.length };
+        RawTask { request: Request { operation, hint: Hint::Unknown }, first, second }
+    }
+
+    fn request(raw: &RawTask) -> Request {
+        raw.request
+    }
+
+    unsafe fn from_raw(raw: RawTask) -> Self {
+        // SAFETY: the caller's promise.
+        let (left, right) = unsafe { (L::from_raw(raw.first), R::from_raw(raw.second)) };
+        Self { left, right }
+    }
+
+    fn output(value: Value) -> Option<usize> {
+        if let Value::Difference(difference) = value { difference } else { None }
+    }
+}
+
+/// Copies `source` to `target`, which must be equally long, or only reads `source`, and computes
+/// the CRC-32C of the bytes.
+///
+/// ```
+/// use haul_engine::{Crc32c, Queue};
+/// let (_, result) = Queue::inline().submit(Crc32c::new(&b"123456789"[..])).wait();
+/// assert_eq!(result, Ok(0xe306_9283));
+/// ```
+#[derive(Debug)]
+pub struct Crc32c<S> {
+    /// The bytes.
+    pub source: S,
+    /// The CRC-32C of the bytes before these; 0 at the beginning.
+    pub seed: u32,
+}
+
+impl<S: Buffer> Crc32c<S> {
+    /// The CRC-32C of `source`.
+    pub fn new(source: S) -> Self {
+        Self { source, seed: 0 }
+    }
+}
+
+fn crc_of(value: Value) -> u32 {
+    if let Value::Crc32c(crc) = value { crc } else { 0 }
+}
+
+// SAFETY: the request names the buffer.
+unsafe impl<S: Buffer> Task for Crc32c<S> {
+    type Output = u32;
+    type Raw = RawTask;
+
+    fn into_raw(self) -> RawTask {
+        let first = self.source.into_raw();
+        let operation =
+            Operation::Crc32c { source: first.start, length: first.length, seed: self.seed };
+        RawTask { request: Request { operation, hint: Hint::Unknown }, first, second: first }
+    }
+
+    fn request(raw: &RawTask) -> Request {
+        raw.request
+    }
+
+    unsafe fn from_raw(raw: RawTask) -> Self {
+        // SAFETY: the caller's promise.
+        let source = unsafe { S::from_raw(raw.first) };
+        let seed = seed_of(raw.request.operation);
+        Self { source, seed }
+    }
+
+    fn output(value: Value) -> u32 {
+        crc_of(value)
+    }
+}
+
+fn seed_of(operation: Operation) -> u32 {
+    match operation {
+        Operation::Crc32c { seed, .. } | Operation::CopyCrc32c { seed, .. } => seed,
+        _ => 0,
+    }
+}
+
+/// Copies `source` to `target`, which must be equally long, and computes the CRC-32C of the bytes.
+#[derive(Debug)]
+pub struct CopyCrc32c<T, S> {
+    /// Where the bytes go.
+    pub target: T,
+    /// Where the bytes come from.
+    pub source: S,
+    /// The CRC-32C of the bytes before these; 0 at the beginning.
+    pub seed: u32,
+}
+
+impl<T: Target, S: Buffer> CopyCrc32c<T, S> {
+    /// A copy. [`Queue::submit`](crate::Queue::submit) panics if the lengths differ.
+    pub fn new(target: T, source: S) -> Self {
+        Self { target, source, seed: 0 }
+    }
+}
+
+// SAFETY: the request names the two buffers.
+unsafe impl<T: Target, S: Buffer> Task for CopyCrc32c<T, S> {
+    type Output = u32;
+    type Raw = RawTask;
+
+    fn into_raw(self) -> RawTask {
+        let (first, second) = (self.target.into_raw(), self.source.into_raw());
+        assert_same_length(first.length, second.length);
+        let (target, source, length) = (first.start, second.start.cast_const(), first.length);
+        let operation = Operation::CopyCrc32c { target, source, length, seed: self.seed };
+        RawTask { request: Request { operation, hint: Hint::Unknown }, first, second }
+    }
+
+    fn request(raw: &RawTask) -> Request {
+        raw.request
+    }
+
+    unsafe fn from_raw(raw: RawTask) -> Self {
+        // SAFETY: the caller's promise.
+        let (target, source) = unsafe { (T::from_raw(raw.first), S::from_raw(raw.second)) };
+        Self { target, source, seed: seed_of(raw.request.operation) }
+    }
+
+    fn output(value: Value) -> u32 {
+        crc_of(value)
+    }
+}
+
+/// Gathers the bytes of all sources, in order, and scatters them to the targets, in order. Both
+/// lists must have the same sum of lengths.
+///
+/// ```
+/// use haul_engine::{Lists, Queue};
+/// let lists = Lists::new(vec![vec![0; 4], vec![0; 1]], vec![&b"ab"[..], &b"cde"[..]]);
+/// let (lists, result) = Queue::inline().submit(lists).wait();
+/// assert_eq!((result, &lists.targets[0][..], &lists.targets[1][..]), (Ok(()), &b"abcd"[..], &b"e"[..]));
+/// ```
+#[derive(Debug)]
+pub struct Lists<T, S> {
+    /// Where the bytes go.
+    pub targets: Vec<T>,
+    /// Where the bytes come from.
+    pub sources: Vec<S>,
+}
+
+/// The raw form of [`Lists`].
+#[derive(Debug)]
+pub struct RawLists {
+    targets: Vec<RawBuffer>,
+    sources: Vec<RawBuffer>,
+    /// The regions of the targets, then those of the sources, which the engine reads.
+    regions: RawRegions,
+}
+
+/// An allocation of regions that is not borrowed while an engine reads it.
+#[derive(Debug)]
+struct RawRegions {
+    start: *mut Region,
+    length: usize,
+}
+
+// SAFETY: only an engine reads the regions, and `from_raw` frees them once.
+unsafe impl Send for RawRegions {}
+
+impl<T: Target, S: Buffer> Lists<T, S> {
+    /// A gather and scatter. [`Queue::submit`](crate::Queue::submit) panics if the sums differ.
+    pub fn new(targets: Vec<T>, sources: Vec<S>) -> Self {
+        Self { targets, sources }
+    }
+}
+
+// SAFETY: the request names the buffers and the regions.
+unsafe impl<T: Target, S: Buffer> Task for Lists<T, S> {
+    type Output = ();
+    type Raw = RawLists;
+
+    fn into_raw(self) -> RawLists {
+        let targets: Vec<_> = self.targets.into_iter().map(Buffer::into_raw).collect();
+        let sources: Vec<_> = self.sources.into_iter().map(Buffer::into_raw).collect();
+        let sum = |list: &[RawBuffer]| list.iter().map(|buffer| buffer.length).sum();
+        assert_same_length(sum(&targets), sum(&sources));
+        let all = targets.iter().chain(&sources);
+        let regions: Box<[Region]> =
+            all.map(|buffer| Region { start: buffer.start, length: buffer.length }).collect();
+        let length = regions.len();
+        let start = Box::into_raw(regions).cast();
+        RawLists { targets, sources, regions: RawRegions { start, length } }
+    }
+
+    fn request(raw: &RawLists) -> Request {
+        let targets = raw.regions.start.cast_const();
+        let operation = Operation::Lists {
+            targets,
+            target_count: raw.targets.len(),
+            sources: targets.wrapping_add(raw.targets.len()),
+            source_count: raw.sources.len(),
+        };
+        Request { operation, hint: Hint::Unknown }
+    }
+
+    unsafe fn from_raw(raw: RawLists) -> Self {
+        let RawRegions { start, length } = raw.regions;
+        // SAFETY: the parts are those of the box in `into_raw`.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start, length)) });
+        // SAFETY: the caller's promise.
+        let targets = raw.targets.into_iter().map(|raw| unsafe { T::from_raw(raw) }).collect();
+        // SAFETY: the caller's promise.
+        let sources = raw.sources.into_iter().map(|raw| unsafe { S::from_raw(raw) }).collect();
+        Self { targets, sources }
+    }
+
+    fn output(_: Value) {}
+}

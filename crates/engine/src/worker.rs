@@ -1,0 +1,237 @@
+//! The engine `worker`: a helper thread that copies in the order of submission.
+//!
+//! ```text
+//! caller: put the slot into the ring; wake the thread if it sleeps
+//! thread: take a slot, claim its pieces from the front, copy them
+//!         without a slot: poll for a while, then sleep
+//! caller that waits: claim pieces from the back, copy them
+//! ```
+//!
+//! A caller that waits takes part, so a copy that is submitted and waited for at once never waits
+//! for a thread that does not run. Whoever completes the last piece ends the operation.
+
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use haul_peer::fork::Thread;
+
+use crate::contract::{Engine, Facts, Kind};
+use crate::cpu::{LARGE_PIECE, Pieces};
+use crate::operation::Verb;
+use crate::outcome::{Error, Refusal};
+use crate::ring::{self, Ring};
+use crate::slots::{Index, Slots};
+use crate::sync::{AtomicU32, Relaxed, SeqCst, fence};
+use crate::sys;
+
+/// The longest operation in bytes: as many large pieces as the word of a slot can count.
+const LENGTH_MAX: usize = LARGE_PIECE * ring::PIECES_MAX as usize;
+
+/// How the helper thread waits and where it runs.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerSettings {
+    /// How long the thread polls for the next operation before it sleeps. A sleeping thread uses
+    /// no processor; the next submission then takes a system call, and the copy starts later.
+    pub polls_for: Duration,
+    /// The processor on which the thread runs; `None` lets the kernel choose.
+    pub cpu: Option<usize>,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self { polls_for: Duration::from_micros(50), cpu: None }
+    }
+}
+
+/// A helper thread and its ring.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    facts: Facts,
+    shared: Arc<Shared>,
+    thread: Thread,
+}
+
+#[derive(Debug)]
+struct Shared {
+    slots: Arc<Slots>,
+    ring: Ring,
+    /// 1 while the thread sleeps or is about to.
+    asleep: AtomicU32,
+    is_over: AtomicBool,
+    polls_for: Duration,
+}
+
+impl Worker {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the thread cannot be started or placed.
+    pub(crate) fn new(slots: Arc<Slots>, settings: WorkerSettings) -> Result<Self, Error> {
+        if let Some(cpu) = settings.cpu {
+            sys::check_cpu(cpu)
+                .map_err(|reason| Error::System { attempt: "place the helper thread", reason })?;
+        }
+        let shared = Arc::new(Shared {
+            ring: Ring::new(slots.count()),
+            slots,
+            asleep: AtomicU32::new(0),
+            is_over: AtomicBool::new(false),
+            polls_for: settings.polls_for,
+        });
+        let own = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("haul-engine".into()).spawn(move || {
+            if let Some(cpu) = settings.cpu {
+                sys::pin(cpu);
+            }
+            own.run();
+        });
+        let thread = thread
+            .map_err(|reason| Error::System { attempt: "start the helper thread", reason })?;
+        let facts = Facts {
+            name: "worker".into(),
+            kind: Kind::Software,
+            verbs: Verb::ALL.iter().fold(0, |all, verb| all | verb.bit()),
+            length_max: LENGTH_MAX,
+            ends_unpolled: true,
+            patience: None,
+        };
+        Ok(Self { facts, shared, thread: Thread::new(thread) })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if self.thread.is_here() {
+            self.shared.is_over.store(true, SeqCst);
+            self.shared.wake();
+        }
+        // The thread first does everything that is in the ring.
+        let _ = self.thread.join();
+    }
+}
+
+// SAFETY: `run` and `help` together complete every piece of an accepted operation once, and the
+// one that completes the last piece ends it. Nothing of its memory is accessed afterwards. Drop
+// joins the thread, which empties the ring first.
+unsafe impl Engine for Worker {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    unsafe fn start(&self, index: Index) -> Result<(), Refusal> {
+        self.shared.slots.hold(index);
+        self.shared.ring.put(index);
+        self.shared.wake();
+        Ok(())
+    }
+
+    fn poll(&self, _: Index) {}
+
+    fn is_ready(&self) -> bool {
+        self.shared.asleep.load(Relaxed) == 0
+    }
+
+    fn help(&self, index: Index) -> bool {
+        self.shared.help(index)
+    }
+}
+
+impl Shared {
+    /// Wakes the thread if it sleeps. The caller has changed something that the thread checks
+    /// before it sleeps.
+    fn wake(&self) {
+        // SYNC: asleep. Either this thread reads 1, or the other one sees the change.
+        fence(SeqCst);
+        if self.asleep.load(Relaxed) != 0 && self.asleep.swap(0, SeqCst) != 0 {
+            sys::wake_all(&self.asleep);
+        }
+    }
+
+    /// The helper thread.
+    fn run(&self) {
+        while let Some(index) = self.next() {
+            self.work(index);
+        }
+    }
+
+    /// Waits for the next slot. `None` at the end.
+    fn next(&self) -> Option<Index> {
+        loop {
+            if let Some(index) = self.poll() {
+                return Some(index);
+            }
+            self.asleep.store(1, SeqCst);
+            // SYNC: asleep
+            fence(SeqCst);
+            if let Some(index) = self.ring.take() {
+                self.asleep.store(0, Relaxed);
+                return Some(index);
+            }
+            if self.is_over.load(SeqCst) {
+                return None;
+            }
+            sys::sleep(&self.asleep, 1, None);
+            self.asleep.store(0, Relaxed);
+        }
+    }
+
+    fn poll(&self) -> Option<Index> {
+        /// The polls between two reads of the clock.
+        const BATCH: u32 = 64;
+        let begun = std::time::Instant::now();
+        loop {
+            for _ in 0..BATCH {
+                if let Some(index) = self.ring.take() {
+                    return Some(index);
+                }
+                spin_loop();
+            }
+            if begun.elapsed() >= self.polls_for || self.is_over.load(Relaxed) {
+                return None;
+            }
+        }
+    }
+
+    /// Copies pieces from the front.
+    fn work(&self, index: Index) {
+        // SAFETY: the slot was started, and is held until the end of this function.
+        let request = unsafe { self.slots.request(index) };
+        let (word, pieces) = (self.slots.word(index), Pieces::of(request));
+        let count = pieces.count();
+        // If the caller has done all pieces, the operation may have ended, and none is claimed.
+        while let Some(piece) = ring::claim_front(word, count) {
+            // SAFETY: this thread has claimed the piece, and the memory is valid until the
+            // operation has ended, which needs this piece.
+            let outcome = unsafe { pieces.execute(piece) };
+            if piece + 1 < count {
+                self.slots.report(index, pieces.bytes(piece + 1));
+            }
+            if ring::complete(word, count) {
+                // SAFETY: all pieces are done, and only one thread completes the last one.
+                unsafe { self.slots.end(index, outcome) };
+            }
+        }
+        self.slots.unhold(index);
+    }
+
+    /// Copies one piece from the back. Returns false if every piece is claimed.
+    fn help(&self, index: Index) -> bool {
+        // SAFETY: the caller waits for this slot, so it is not released.
+        let request = unsafe { self.slots.request(index) };
+        let (word, pieces) = (self.slots.word(index), Pieces::of(request));
+        let count = pieces.count();
+        let Some(piece) = ring::claim_back(word, count) else {
+            return false;
+        };
+        // SAFETY: this thread has claimed the piece.
+        let outcome = unsafe { pieces.execute(piece) };
+        if ring::complete(word, count) {
+            // SAFETY: all pieces are done, and only one thread completes the last one.
+            unsafe { self.slots.end(index, outcome) };
+        }
+        true
+    }
+}

@@ -1,0 +1,120 @@
+//! What a queue does where its engine cannot: reports, forks, bad settings.
+
+use std::time::Duration;
+
+use haul_engine::{Access, Copy, Error, Failed, Outcome, Queue, Refusal, Settings, WorkerSettings};
+
+use crate::support::{Fault, polled};
+
+fn reporting(fault: Fault) -> Queue {
+    polled(Settings { finishes_on_cpu: false, ..Settings::default() }, fault)
+}
+
+fn failure(fault: Fault) -> Failed {
+    let copy = reporting(fault).submit(Copy::new(vec![0; 100], vec![1; 100]));
+    copy.wait().1.expect_err("the engine fails")
+}
+
+#[test]
+fn queue_reports_how_far_an_engine_came() {
+    let failed = failure(Fault::PageAt(40));
+    assert!(matches!(
+        failed.outcome,
+        Outcome::Partial { bytes_done: 40, access: Access::Write, .. }
+    ));
+    assert!(failed.to_string().contains("polled") && failed.to_string().contains("40 bytes"));
+    assert_eq!(failure(Fault::Ends(Outcome::Gone)).outcome, Outcome::Gone);
+    assert_eq!(failure(Fault::Hangs).outcome, Outcome::Gone);
+    let status = Outcome::Refused(Refusal::Status(0x1f));
+    assert!(failure(Fault::Ends(status)).to_string().contains("0x1f"));
+}
+
+#[test]
+fn scope_reports_failure_of_dropped_and_leaked_handles() {
+    let (source, mut target) = (vec![1; 100], vec![0; 100]);
+    let queue = reporting(Fault::PageAt(40));
+    for leaks in [false, true] {
+        let result = queue.scope(|scope| {
+            let copy = scope.submit(Copy::new(&mut target[..], &source[..]));
+            if leaks { std::mem::forget(copy) } else { drop(copy) }
+        });
+        assert!(matches!(result.unwrap_err().outcome, Outcome::Partial { bytes_done: 40, .. }));
+    }
+}
+
+#[test]
+fn wait_with_a_limit_hands_the_handle_back() {
+    let queue = polled(Settings::default(), Fault::Hangs);
+    let copy = queue.submit(Copy::new(vec![0; 100], vec![1; 100]));
+    let copy = copy.wait_for(Duration::from_millis(1)).expect_err("the engine hangs");
+    assert!(!copy.is_done() && copy.bytes_done() == 0);
+    assert_eq!(copy.wait().0.target, [1; 100]);
+}
+
+#[test]
+fn settings_outside_of_their_limits_are_refused() {
+    for entries in [0, haul_engine::SLOTS_MAX + 1] {
+        let settings = Settings { entries, ..Settings::default() };
+        let opened = Queue::worker_with(settings, WorkerSettings::default());
+        assert!(matches!(opened, Err(Error::Setting { name: "entries", .. })));
+    }
+    let settings = WorkerSettings { cpu: Some(usize::MAX), ..WorkerSettings::default() };
+    let opened = Queue::worker_with(Settings::default(), settings);
+    assert!(matches!(opened, Err(Error::System { .. })));
+}
+
+#[test]
+#[should_panic(expected = "the lengths must be equal")]
+fn lengths_that_differ_panic() {
+    let _ = Queue::inline().submit(Copy::new(vec![0; 2], vec![0; 3]));
+}
+
+#[test]
+fn parent_and_child_go_on_after_a_fork_with_copies_pending() {
+    let queue = Queue::worker().unwrap();
+    let source: Vec<u8> = (0..4 << 20).map(|at: u32| (at >> 3) as u8).collect();
+    let submit = || queue.submit(Copy::new(vec![0; source.len()], source.clone()));
+    let pending: Vec<_> = (0..4).map(|_| submit()).collect();
+    let check = |pending: Vec<haul_engine::Pending<Copy<Vec<u8>, Vec<u8>>>>| {
+        pending.into_iter().all(|copy| copy.wait().0.target == source)
+    };
+    // SAFETY: the child copies, allocates and ends. The C library keeps its allocator usable.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: the signal ends a child that hangs.
+            unsafe { libc::alarm(60) };
+            let is_right = check(pending) && check(vec![submit(), submit()]);
+            drop(queue);
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!is_right)) }
+        }
+        child => {
+            assert!(check(pending) && check(vec![submit(), submit()]));
+            let mut status = 0;
+            // SAFETY: waits for a child of this process.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "the child's copies are wrong, or it was killed");
+        }
+    }
+}
+
+#[test]
+fn signals_do_not_end_a_wait() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, nothing as *const () as libc::sighandler_t) };
+    let queue = polled(Settings::default(), Fault::None);
+    // SAFETY: the call has no conditions.
+    let thread = unsafe { libc::pthread_self() };
+    let shots = std::thread::spawn(move || {
+        for _ in 0..200 {
+            // SAFETY: the thread lives until this one is joined.
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    });
+    while !shots.is_finished() {
+        assert_eq!(queue.submit(Copy::new(vec![0; 5000], vec![1; 5000])).wait().0.target[4999], 1);
+    }
+    shots.join().unwrap();
+}
