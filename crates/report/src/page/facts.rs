@@ -20,7 +20,7 @@ pub(super) fn name(section: &Section<'_>) -> String {
 
 /// The kind of the page as text before the machine's name.
 pub(super) fn kind(section: &Section<'_>) -> &'static str {
-    const KINDS: [(&str, &str); 16] = [
+    const KINDS: [(&str, &str); 17] = [
         (name::FIELD, "A whole program on"),
         (name::COMPARE, "What changed on"),
         (name::SIM_SWEEP, "A sweep of simulated servers, by"),
