@@ -214,8 +214,8 @@ unsafe fn location<C: Caller, const SITE: usize, const CALLED: u8, const IS_READ
     read.wrapping_add(SITE as u64)
 }
 
-/// Calls the code location of an entry, by direct calls only. The tree of conditional branches on the
-/// bits of the site's number stands for the program's own branches before the call.
+/// Calls the code location of an entry, by direct calls only. The tree of conditional branches on
+/// the bits of the site's number stands for the program's own branches before the call.
 #[inline(always)]
 unsafe fn dispatch<C: Caller>(caller: &C, base: *mut u8, entry: &Entry) -> u64 {
     let chosen = entry.location;
