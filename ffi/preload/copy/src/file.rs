@@ -2,6 +2,7 @@
 //! space, because a store into a hole would end a process on a full disk.
 
 use core::ffi::CStr;
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -55,14 +56,15 @@ fn create(name: &CStr) -> Option<()> {
         *place = b'0'.wrapping_add((id % 10) as u8);
         id /= 10;
     }
-    let mut path = sys::zeros::<PATH_BYTES>();
-    let path = join(&mut path, [name.to_bytes(), &digits])?;
+    let mut path = MaybeUninit::<[u8; PATH_BYTES]>::uninit();
+    let path = join(sys::zeroed(&mut path), [name.to_bytes(), &digits])?;
     let file = File::open(path, READ_WRITE | CREATE_NEW | NOFOLLOW).ok()?;
-    let mut header = sys::zeros::<HEADER_BYTES>();
-    put(&mut header, head::VERSION_AT, &VERSION.to_ne_bytes());
-    put(&mut header, head::WORK_PER_SAMPLE, &WORK_PER_SAMPLE.to_ne_bytes());
-    put(&mut header, 0, &MAGIC);
-    if file.reserve(FILE_BYTES) && file.write_at(&header, 0) {
+    let mut header = MaybeUninit::<[u8; HEADER_BYTES]>::uninit();
+    let header = sys::zeroed(&mut header);
+    put(header, head::VERSION_AT, &VERSION.to_ne_bytes());
+    put(header, head::WORK_PER_SAMPLE, &WORK_PER_SAMPLE.to_ne_bytes());
+    put(header, 0, &MAGIC);
+    if file.reserve(FILE_BYTES) && file.write_at(header, 0) {
         sys::link(path, name);
     }
     sys::unlink(path);

@@ -10,6 +10,7 @@
 //!
 //! A point costs a sampled call some 100 to 200 ns, and every other call about 1 ns.
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use haul_kernels::Policy;
@@ -40,8 +41,8 @@ pub(crate) fn begin(is_from_file: bool) -> bool {
     let memory = sys::memory_wiped_on_fork(size_of::<AtomicU32>());
     PROCESS.store(memory.map_or(core::ptr::null_mut(), <*mut u8>::cast), Ordering::Release);
     let reference = file::claim_process(sys::process_id(), 0);
-    let mut program = sys::zeros::<64>();
-    let program = sys::read(c"/proc/self/comm", &mut program).unwrap_or_default();
+    let mut program = MaybeUninit::<[u8; 64]>::uninit();
+    let program = sys::read(c"/proc/self/comm", sys::zeroed(&mut program)).unwrap_or_default();
     file::describe(reference, program.trim_ascii_end(), Policy::current().isa.name(), is_from_file);
     LAST.store(reference, RELAXED);
     if let Some(process) = process() {
@@ -77,16 +78,13 @@ fn work_of(size: usize) -> u64 {
     (size as u64).wrapping_add(WORK_OF_A_CALL)
 }
 
-/// Counts the work of a call down. Returns whether its turn to be sampled has come.
+/// Counts the work of a call down. Returns whether its turn to be sampled has come. A signal handler
+/// that counts meanwhile loses at most its own count.
 #[inline(always)]
 pub(crate) fn is_due(size: usize) -> bool {
-    let words = sys::thread_words();
-    // SAFETY: the words belong to this thread. A signal handler that counts meanwhile loses at most
-    // its own count.
-    let countdown = unsafe { (&raw mut (*words).countdown).read() };
-    let left = countdown.wrapping_sub(work_of(size) as i64);
-    // SAFETY: as above.
-    unsafe { (&raw mut (*words).countdown).write(left) };
+    let countdown = &sys::thread_words().countdown;
+    let left = countdown.load(RELAXED).wrapping_sub(work_of(size) as i64);
+    countdown.store(left, RELAXED);
     left <= 0
 }
 
@@ -106,31 +104,21 @@ struct Call {
 pub(crate) fn sample(target: usize, source: usize, size: usize, kind: u32, site: usize) {
     let call = Call { target, source, size, kind, site, work: work_of(size).min(i64::MAX as u64) };
     let words = sys::thread_words();
-    // SAFETY: the words belong to this thread, and no reference to them exists: a signal handler
-    // uses pointers too.
-    let points = unsafe { points(words, call.work) };
+    let points = points(words, call.work);
     if points > 0 {
-        // SAFETY: as above.
-        let thread = unsafe { thread_of(words) };
-        put(call, points, thread);
+        put(call, points, thread_of(words));
     }
 }
 
 /// The number of points in the work that was counted last. Sets the distance to the next point.
-///
-/// # Safety
-/// `words` must be the words of this thread.
-unsafe fn points(words: *mut ThreadWords, work: u64) -> u64 {
-    let mean = file::long(head::WORK_PER_SAMPLE).map_or(0, |mean| mean.load(RELAXED)).max(1);
-    let mean = mean.min(1 << 40);
-    // SAFETY: the caller's promise.
-    let mut random = unsafe { (&raw mut (*words).random).read() };
-    // SAFETY: the caller's promise.
-    let mut left = unsafe { (&raw mut (*words).countdown).read() };
+fn points(words: &ThreadWords, work: u64) -> u64 {
+    let mean = mean_work();
+    let mut random = words.random.load(RELAXED);
+    let mut left = words.countdown.load(RELAXED);
     if random == 0 {
         // The thread's first call: its first point is anywhere in the first mean distance.
-        random = words.addr() as u64 ^ mean.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        random = next(random);
+        let address = core::ptr::from_ref(words).addr() as u64;
+        random = next(address ^ mean.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         left = 1_i64.wrapping_add((random % mean) as i64).wrapping_sub(work as i64);
     }
     let mut points = 0;
@@ -145,11 +133,15 @@ unsafe fn points(words: *mut ThreadWords, work: u64) -> u64 {
         left = left.wrapping_add(more.wrapping_mul(mean) as i64);
         points += more;
     }
-    // SAFETY: the caller's promise.
-    unsafe { (&raw mut (*words).random).write(random) };
-    // SAFETY: the caller's promise.
-    unsafe { (&raw mut (*words).countdown).write(left) };
+    words.random.store(random, RELAXED);
+    words.countdown.store(left, RELAXED);
     points
+}
+
+/// The mean work between two samples, as the file says; limited, because another process may write
+/// the file.
+fn mean_work() -> u64 {
+    file::long(head::WORK_PER_SAMPLE).map_or(1, |mean| mean.load(RELAXED).clamp(1, 1 << 40))
 }
 
 /// Xorshift (Marsaglia, "Xorshift RNGs", 2003), 64 bits.
@@ -160,30 +152,23 @@ fn next(mut random: u64) -> u64 {
 }
 
 /// The offset of the thread's entry. A new thread, and the thread of a forked child, claim one.
-///
-/// # Safety
-/// `words` must be the words of this thread.
-unsafe fn thread_of(words: *mut ThreadWords) -> usize {
+fn thread_of(words: &ThreadWords) -> usize {
     let process = current();
-    // SAFETY: the caller's promise.
-    let entry = unsafe { (&raw mut (*words).entry).read() };
+    let entry = words.entry.load(RELAXED);
     let mut thread = entry as u32;
     // The lowest bit of the upper half marks an entry that was claimed, even if it is 0.
     let owner = process.wrapping_shl(1) | 1;
     if (entry >> 32) as u32 != owner {
         thread = file::claim_thread(process);
-        // SAFETY: the caller's promise.
-        unsafe { (&raw mut (*words).entry).write(u64::from(owner) << 32 | u64::from(thread)) };
+        words.entry.store(u64::from(owner) << 32 | u64::from(thread), RELAXED);
     }
     THREADS.entry(thread as usize)
 }
 
 /// Adds a sample to its thread and its call site.
 fn put(call: Call, points: u64, thread: usize) {
-    let mean = file::long(head::WORK_PER_SAMPLE).map_or(0, |mean| mean.load(RELAXED)).max(1);
-    // The work of a call is below 2^61, and points times the mean distance is at most the work
-    // plus two distances, each at most 2^40.
-    let covered = points.saturating_mul(mean.min(1 << 40));
+    // Points times the mean distance are at most the work plus two distances, each at most 2^40.
+    let covered = points.saturating_mul(mean_work());
     // At least the constant part: the compiler must see that it is not 0.
     let work = u128::from(call.work.max(1));
     let calls = (u128::from(covered) * u128::from(PARTS_OF_A_CALL) / work) as u64;

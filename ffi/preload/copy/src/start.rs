@@ -1,6 +1,8 @@
 //! The constructor: the policy, and the file of a profile. It is the only code that makes system
 //! calls.
 
+use core::mem::MaybeUninit;
+
 use crate::{environment, file, policy, profile, ready, sys};
 
 #[used]
@@ -26,8 +28,8 @@ extern "C-unwind" fn constructor() {
 /// Whether the process inherited a filter of system calls. The filter may end a process that makes
 /// a call which the dynamic linker would not make.
 fn is_filtered() -> bool {
-    let mut memory = sys::zeros::<4096>();
-    let Ok(status) = sys::read(c"/proc/self/status", &mut memory) else { return true };
+    let mut memory = MaybeUninit::<[u8; 4096]>::uninit();
+    let Ok(status) = sys::read(c"/proc/self/status", sys::zeroed(&mut memory)) else { return true };
     let mut lines = status.split(|byte| *byte == b'\n');
     let mode = lines.find_map(|line| line.strip_prefix(b"Seccomp:\t"));
     mode.is_some_and(|mode| mode != b"0")

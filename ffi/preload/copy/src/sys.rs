@@ -1,6 +1,8 @@
 //! System calls, and words that belong to one thread.
 
 use core::ffi::{CStr, c_long};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicI64, AtomicU64};
 
 /// Makes a system call without libc, which would change `errno`. The result is negative if it
 /// failed.
@@ -186,10 +188,16 @@ pub(crate) fn memory_wiped_on_fork(length: usize) -> Option<*mut u8> {
     (result == 0).then_some(memory)
 }
 
-/// An array of zeros, which `[0; BYTES]` would set by a call of memset.
+/// Sets memory to zeros byte by byte: `[0; BYTES]` would be a call of memset.
 #[inline(always)]
-pub(crate) fn zeros<const BYTES: usize>() -> [u8; BYTES] {
-    core::array::from_fn(|_| 0)
+pub(crate) fn zeroed<const BYTES: usize>(memory: &mut MaybeUninit<[u8; BYTES]>) -> &mut [u8] {
+    let first = memory.as_mut_ptr().cast::<u8>();
+    for at in 0..BYTES {
+        // SAFETY: the byte lies in the array.
+        unsafe { first.wrapping_add(at).write(0) };
+    }
+    // SAFETY: all bytes were written.
+    unsafe { memory.assume_init_mut() }
 }
 
 /// Gives a file a second name, which must not exist yet.
@@ -220,15 +228,15 @@ pub(crate) fn process_id() -> u32 {
     unsafe { call(number::GETPID, [0; 6]) as u32 }
 }
 
-/// The words of one thread, all 0 at first.
+/// The words of one thread, all 0 at first. Only the thread and its signal handlers use them.
 #[repr(C)]
 pub(crate) struct ThreadWords {
     /// The work until the next sample.
-    pub(crate) countdown: i64,
+    pub(crate) countdown: AtomicI64,
     /// References to the process and the thread in the file, in the upper and the lower half.
-    pub(crate) entry: u64,
+    pub(crate) entry: AtomicU64,
     /// The state of the random distances.
-    pub(crate) random: u64,
+    pub(crate) random: AtomicU64,
 }
 
 const _: () = assert!(size_of::<ThreadWords>() == 24);
@@ -249,8 +257,8 @@ core::arch::global_asm!(
 
 /// The words of the calling thread. Only after the constructor has run.
 #[inline(always)]
-pub(crate) fn thread_words() -> *mut ThreadWords {
-    let words: *mut ThreadWords;
+pub(crate) fn thread_words() -> &'static ThreadWords {
+    let words: *const ThreadWords;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: fs:0 has the thread pointer (ELF Handling For Thread-Local Storage, 3.4.6), and this
     // library's constructor has run, so the dynamic linker has written the offset.
@@ -275,5 +283,7 @@ pub(crate) fn thread_words() -> *mut ThreadWords {
             options(nostack, readonly, pure)
         );
     }
-    words
+    // SAFETY: the words live as long as the thread, which is the only one that gets this reference, and
+    // zeros are a valid value.
+    unsafe { &*words }
 }
