@@ -122,11 +122,9 @@ pub fn compare(rounds: &[Placed], tails: f64, seed: u64) -> Option<Compared> {
     let (middle, half) = (median(&changed)?, half_width(&changed, tails, seed));
     // The floor protects a single comparison, so its interval does not widen with the analyses.
     let floor = median(&again)?.abs() + half_width(&again, TAILS, seed);
-    // Two infinities cancel in one end of an interval of values that are far apart.
-    let bounded =
-        |value: f64| if value == f64::INFINITY { f64::MAX } else { value.exp().min(f64::MAX) };
+    let bounded = |logarithm: f64| logarithm.exp().min(f64::MAX);
     Some(Compared {
-        ratio: middle.exp(),
+        ratio: bounded(middle),
         low: if half.is_finite() { bounded(middle - half) } else { 0.0 },
         high: bounded(middle + half),
         floor: bounded(floor) - 1.0,
