@@ -9,7 +9,8 @@ use haul_forward::{DeviceRing, Progress};
 use crate::device::{Device, Regions, Ring};
 use crate::dpdk::Functions;
 use crate::gate::Side;
-use crate::mbuf::{KNOWN, Mbuf, Mempool, Packets, Taking};
+use crate::layout::{Mbuf, Mempool};
+use crate::mbuf::{self, KNOWN, Packets, Taking};
 
 /// DPDK must go on at the first packet.
 const STOPPED: Progress = Progress { packets: 0, is_stopped: true };
@@ -113,7 +114,7 @@ impl Burst {
                 for packet in served {
                     // SAFETY: as above; a served packet has a header of Ethernet, or more bytes
                     // in its buffer.
-                    let (bytes, target) = unsafe { Mbuf::size_and_target(*packet) };
+                    let (bytes, target) = unsafe { mbuf::size_and_target(*packet) };
                     ring.statistics.count(bytes, target);
                 }
             }

@@ -116,7 +116,7 @@ impl Ring {
             ring: UnsafeCell::new(None),
             forwards_next: AtomicBool::new(false),
             owes_call: AtomicBool::new(false),
-            statistics: Statistics::ZERO,
+            statistics: Statistics::new(),
             served: AtomicU64::new(0),
             handed: AtomicU64::new(0),
         }

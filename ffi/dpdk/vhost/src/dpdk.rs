@@ -9,7 +9,7 @@ use core::mem::offset_of;
 use std::ffi::CString;
 use std::sync::OnceLock;
 
-use crate::mbuf::{Mbuf, Mempool, OpsTable};
+use crate::layout::{Mbuf, Mempool, OpsTable};
 
 /// `struct rte_vhost_device_ops`: callbacks of a program, with room for those that DPDK added.
 #[repr(C)]

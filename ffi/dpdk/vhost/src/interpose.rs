@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::burst::Burst;
 use crate::dpdk::{self, Callbacks, MessageCallbacks, Stat, StatName, functions};
-use crate::mbuf::{Mbuf, Mempool};
+use crate::layout::{Mbuf, Mempool};
 use crate::notice::print;
 use crate::settings::settings;
 use crate::{callbacks, device, paths};

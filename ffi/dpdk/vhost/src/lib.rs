@@ -12,6 +12,7 @@
 //! The build needs no DPDK. Modules, lowest first:
 //!
 //! - `notice`: lines on standard error;
+//! - `layout`: DPDK's packets and pools in memory;
 //! - `dpdk`: DPDK's functions and structures;
 //! - `settings`: the environment;
 //! - `mbuf`: DPDK's packets and their pools;
@@ -31,6 +32,7 @@ mod dpdk;
 mod gate;
 #[expect(unreachable_pub, reason = "the loader finds these functions by their names")]
 mod interpose;
+mod layout;
 mod life;
 mod mbuf;
 mod notice;

@@ -1,109 +1,15 @@
-//! DPDK's packets (mbufs) and their pools. The fields that are used here have the same offsets in
-//! every release from 22.11 to 26.07, unless DPDK was built without IO addresses in its mbufs:
-//! lib/mbuf/rte_mbuf_core.h, lib/mempool/rte_mempool.h. [`is_known`] checks the layout of a pool's
-//! packets once, on a packet of known content that DPDK makes.
+//! DPDK's packets and their pools: packets of a program for a guest, and packets from a pool for
+//! those of a guest. [`Known`] checks the layout of a pool's packets once, on a packet of known
+//! content that DPDK makes.
 
-use core::ffi::{c_int, c_uint, c_void};
-use core::mem::offset_of;
+use core::ffi::{c_int, c_uint};
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use haul_forward::{Incoming, Outgoing, Segment};
 
 use crate::dpdk::{self, Functions};
-
-/// `struct rte_mbuf`.
-#[repr(C, align(64))]
-pub(crate) struct Mbuf {
-    buffer: *mut u8,
-    io_address: u64,
-    data_offset: u16,
-    /// Other threads may change it.
-    references: AtomicU16,
-    segments: u16,
-    port: u16,
-    flags: u64,
-    packet_type: u32,
-    packet_bytes: u32,
-    data_bytes: u16,
-    vlan: u16,
-    hash: [u32; 2],
-    outer_vlan: u16,
-    buffer_bytes: u16,
-    pool: *mut Mempool,
-    next: *mut Mbuf,
-    transmit: u64,
-    shared: *mut c_void,
-    private_bytes: u16,
-    time_flags: u16,
-    dynamic: [u32; 9],
-}
-
-/// The first fields of `struct rte_mempool`.
-#[repr(C)]
-pub(crate) struct Mempool {
-    name: [u8; 32],
-    data: *mut c_void,
-    configuration: *mut c_void,
-    zone: *const c_void,
-    flags: c_uint,
-    socket: c_int,
-    size: u32,
-    cache_size: u32,
-    element_bytes: u32,
-    header_bytes: u32,
-    trailer_bytes: u32,
-    private_bytes: c_uint,
-    operations: i32,
-    caches: *mut Cache,
-}
-
-/// The largest cache of a pool (rte_mempool.h: RTE_MEMPOOL_CACHE_MAX_SIZE).
-const CACHE_MAX: usize = 512;
-
-/// `struct rte_mempool_cache`: the free packets that a core holds.
-#[repr(C, align(64))]
-struct Cache {
-    size: u32,
-    threshold: u32,
-    length: u32,
-    statistics: [u32; 13],
-    packets: [*mut Mbuf; 2 * CACHE_MAX],
-}
-
-/// `struct rte_mempool_ops`.
-#[repr(C, align(64))]
-struct Operations {
-    name: [u8; 32],
-    start: [*const c_void; 3],
-    take: Option<unsafe extern "C" fn(*mut Mempool, *mut *mut Mbuf, c_uint) -> c_int>,
-    end: [*const c_void; 5],
-}
-
-/// `struct rte_mempool_ops_table`.
-#[repr(C, align(64))]
-pub(crate) struct OpsTable {
-    lock: u32,
-    count: AtomicU32,
-    operations: [Operations; 16],
-}
-
-// SAFETY: the entries up to `count` do not change once a pool uses them.
-unsafe impl Sync for OpsTable {}
-
-const _: () = {
-    assert!(size_of::<Mbuf>() == 128 && offset_of!(Mbuf, data_offset) == 16);
-    assert!(offset_of!(Mbuf, flags) == 24 && offset_of!(Mbuf, packet_bytes) == 36);
-    assert!(offset_of!(Mbuf, data_bytes) == 40 && offset_of!(Mbuf, outer_vlan) == 52);
-    assert!(offset_of!(Mbuf, buffer_bytes) == 54 && offset_of!(Mbuf, shared) == 80);
-    assert!(offset_of!(Mbuf, pool) == 56 && offset_of!(Mbuf, next) == 64);
-    assert!(offset_of!(Mbuf, transmit) == 72 && offset_of!(Mbuf, private_bytes) == 88);
-    assert!(offset_of!(Mempool, cache_size) == 68 && offset_of!(Mempool, operations) == 88);
-    assert!(offset_of!(Mempool, caches) == 96);
-    assert!(size_of::<Cache>() == 64 + 8 * 2 * CACHE_MAX && offset_of!(Cache, packets) == 64);
-    assert!(size_of::<Operations>() == 128 && offset_of!(Operations, take) == 56);
-    assert!(offset_of!(OpsTable, operations) == 64);
-};
+use crate::layout::{CACHE_MAX, Cache, Mbuf, Mempool};
 
 /// Flags of a packet that ask the sender for more than a copy: checksums of IP and of the
 /// transport (RTE_MBUF_F_TX_IP_CKSUM, _L4_MASK) and segmentation (_TCP_SEG, _UDP_SEG).
@@ -146,31 +52,29 @@ unsafe impl Outgoing for Packets<'_> {
     #[inline(always)]
     fn first(&self, index: usize) -> Segment {
         let packet = self.get(index);
-        Segment { pointer: packet.data(), length: packet.data_bytes.into() }
+        Segment { pointer: data(packet), length: packet.data_bytes.into() }
     }
 }
 
-impl Mbuf {
-    /// The packet's first byte.
-    #[inline(always)]
-    fn data(&self) -> NonNull<u8> {
-        let at = self.buffer.wrapping_add(self.data_offset.into());
-        // SAFETY: a packet's bytes lie in a mapped buffer.
-        unsafe { NonNull::new_unchecked(at) }
-    }
+/// A packet's first byte.
+#[inline(always)]
+fn data(packet: &Mbuf) -> NonNull<u8> {
+    let at = packet.buffer.wrapping_add(packet.data_offset.into());
+    // SAFETY: a packet's bytes lie in a mapped buffer.
+    unsafe { NonNull::new_unchecked(at) }
+}
 
-    /// The packet's size in bytes, and the first six of them.
-    ///
-    /// # Safety
-    /// The packet is valid and has at least six bytes.
-    #[inline]
-    pub(crate) unsafe fn size_and_target(packet: *const Self) -> (u64, [u8; 6]) {
-        // SAFETY: the caller's promise.
-        let packet = unsafe { &*packet };
-        // SAFETY: the caller's promise.
-        let target = unsafe { packet.data().cast::<[u8; 6]>().read() };
-        (packet.packet_bytes.into(), target)
-    }
+/// A packet's size in bytes, and the first six of them.
+///
+/// # Safety
+/// The packet is valid, and its buffer has at least six bytes there.
+#[inline]
+pub(crate) unsafe fn size_and_target(packet: *const Mbuf) -> (u64, [u8; 6]) {
+    // SAFETY: the caller's promise.
+    let packet = unsafe { &*packet };
+    // SAFETY: the caller's promise.
+    let target = unsafe { data(packet).cast::<[u8; 6]>().read() };
+    (packet.packet_bytes.into(), target)
 }
 
 /// Free packets of a pool, which a dequeue takes and appends to the program's array.
@@ -275,7 +179,7 @@ unsafe impl Incoming for Taking<'_> {
         // SAFETY: a place of the program's array.
         unsafe { place.write(at) };
         self.taken += 1;
-        Some(packet.data())
+        Some(data(packet))
     }
 }
 
@@ -401,7 +305,7 @@ unsafe fn probe(packet: *const Mbuf, pool: *mut Mempool) -> Option<Room> {
         return None;
     }
     // SAFETY: the packet has 64 bytes.
-    let start = unsafe { packet.data().cast::<[u8; 14]>().read() };
+    let start = unsafe { data(packet).cast::<[u8; 14]>().read() };
     let is_probe = start[..6] == [0xFF; 6] && start[6..12] == PROBE && start[12..] == [0x80, 0x35];
     is_probe.then_some(Room { offset: packet.data_offset, bytes })
 }
