@@ -59,8 +59,8 @@ pub(super) fn command(program: &[OsString], library: &Path) -> std::process::Com
     command
 }
 
-/// The path to preload. If the library lies in a folder that the dynamic linker knows as `$LIB`, and
-/// an installation has a library for 32-bit programs in theirs, the path works for both: a 32-bit
+/// The path to preload. If the library lies in a folder that the dynamic linker knows as `$LIB`,
+/// and an installation has a library for 32-bit programs in theirs, the path works for both: a 32-bit
 /// child would otherwise report that the library has the wrong class.
 fn of_either_class(library: &Path) -> OsString {
     let whole = library.as_os_str().as_bytes();
