@@ -2,8 +2,8 @@
 //! dynamic linker has relocated its library.
 //!
 //! A preloaded memcpy can be called that early: the dynamic linker calls resolvers of symbols in
-//! one library before it relocates the next. The functions are inlined into their callers, because a
-//! call into another crate goes through a table that is not relocated yet.
+//! one library before it relocates the next. The functions are inlined into their callers, because
+//! a call into another crate goes through a table that is not relocated yet.
 //!
 //! ```
 //! let (mut target, source) = ([0; 5], *b"early");

@@ -9,8 +9,8 @@ use haul_model::Bytes;
 /// Runs a program with haul's memcpy, memmove and memset.
 ///
 /// Starts a program with libhaul_copy.so preloaded: its calls of libc's copy functions, and those
-/// of the programs that it starts, use haul's kernels and the policy of haul.toml. haul then becomes
-/// the program, so that input, output, signals and exit code are the program's.
+/// of the programs that it starts, use haul's kernels and the policy of haul.toml. haul then
+/// becomes the program, so that input, output, signals and exit code are the program's.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy run -- sort words > sorted\n  \
     HAUL_TUNING=haul-survey/haul.toml haul copy run -- redis-server --port 7000\n\n\

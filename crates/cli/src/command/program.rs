@@ -59,9 +59,9 @@ pub(super) fn command(program: &[OsString], library: &Path) -> std::process::Com
     command
 }
 
-/// The path to preload. If the library lies in a folder that the dynamic linker knows as `$LIB`, and
-/// an installation has a library for 32-bit programs in theirs, the path works for both: a 32-bit
-/// child would otherwise report that the library has the wrong class.
+/// The path to preload. If the library lies in a folder that the dynamic linker knows as `$LIB`,
+/// and an installation has a library for 32-bit programs in theirs, the path works for both: a
+/// 32-bit child would otherwise report that the library has the wrong class.
 fn of_either_class(library: &Path) -> OsString {
     let whole = library.as_os_str().as_bytes();
     let (Some(folder), Some(name)) = (library.parent(), library.file_name()) else {

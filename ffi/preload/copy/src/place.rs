@@ -83,8 +83,10 @@ pub(crate) fn entry(site: usize) -> usize {
         return file::site(file::module(b"(no file)"), 0);
     }
     let found = found.as_ptr();
-    // SAFETY: the function has succeeded, so it has written its fields.
-    let (link_map, map_start) = unsafe { ((*found).link_map, (*found).map_start) };
+    // SAFETY: the function has succeeded, so it has written the field.
+    let link_map = unsafe { (*found).link_map };
+    // SAFETY: as above.
+    let map_start = unsafe { (*found).map_start };
     // SAFETY: the module contains the caller of this call, so it stays loaded meanwhile.
     let name = unsafe { link_map.as_ref() }.map_or(core::ptr::null(), |map| map.name);
     let name = match name.is_null() {

@@ -68,7 +68,7 @@ fn read<'a>(path: &mut [u8; PATH_BYTES], text: &'a mut [u8]) -> Option<&'a [u8]>
         None => absolute(b"HOME")
             .and_then(|home| join(path, [home.to_bytes(), b"/.config/haul/haul.toml"])),
     };
-    /// No such file, and a part of the path that is no folder (`asm-generic/errno-base.h`).
+    /// No such file, and a path through a file (`asm-generic/errno-base.h`).
     const ABSENT: [isize; 2] = [-2, -20];
     if let Some(user) = user {
         match sys::read(user, text) {

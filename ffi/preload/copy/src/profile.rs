@@ -78,8 +78,8 @@ fn work_of(size: usize) -> u64 {
     (size as u64).wrapping_add(WORK_OF_A_CALL)
 }
 
-/// Counts the work of a call down. Returns whether its turn to be sampled has come. A signal handler
-/// that counts meanwhile loses at most its own count.
+/// Counts the work of a call down. Returns whether its turn to be sampled has come. A signal
+/// handler that counts meanwhile loses at most its own count.
 #[inline(always)]
 pub(crate) fn is_due(size: usize) -> bool {
     let countdown = &sys::thread_words().countdown;

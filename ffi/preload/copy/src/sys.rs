@@ -283,7 +283,7 @@ pub(crate) fn thread_words() -> &'static ThreadWords {
             options(nostack, readonly, pure)
         );
     }
-    // SAFETY: the words live as long as the thread, which is the only one that gets this reference, and
-    // zeros are a valid value.
+    // SAFETY: the words live as long as the thread, which is the only one that gets this
+    // reference, and zeros are a valid value.
     unsafe { &*words }
 }

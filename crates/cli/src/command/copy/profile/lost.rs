@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Time between two looks. A process that lives for less than two is not seen.
+/// Time between two checks. A process that lives for less than two is not seen.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The processes that were seen.
@@ -18,7 +18,7 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// Looks at the descendants of a process, from time to time.
+    /// Checks the descendants of a process, from time to time.
     pub(super) fn poll(&mut self, root: u32) {
         if self.last.is_some_and(|last| last.elapsed() < INTERVAL) {
             return;

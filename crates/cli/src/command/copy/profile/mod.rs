@@ -18,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use haul_model::Record;
-use haul_model::experiment::key;
+use haul_model::experiment::{key, name};
 use haul_model::profile::{Profile as Content, layout, records};
 
 use self::lost::Lost;
@@ -94,7 +94,7 @@ impl Profile {
     }
 
     fn keep(&self, records: Vec<Record>, journal: &mut Journal) -> Result<(), Error> {
-        record("copy.profile", records, journal)?;
+        record(name::COPY_PROFILE, records, journal)?;
         let Some(out) = &self.out else { return Ok(()) };
         let text: String =
             journal.lines().iter().map(|line| format!("{}\n", line.to_json())).collect();
