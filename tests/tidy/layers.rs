@@ -27,7 +27,8 @@ const SEES_ONLY: [(&str, &[&str]); 4] =
     [("haul-copy", &[]), ("haul-heap", &[]), ("haul-model", &[]), ("haul-report", &["haul-model"])];
 
 /// The crates that a crate in `ffi/` may import.
-const FFI_SEES_ONLY: [&str; 5] = ["haul-copy", "haul-heap", "haul-model", "haul-machine", "haul"];
+const FFI_SEES_ONLY: [&str; 7] =
+    ["haul-copy", "haul-heap", "haul-model", "haul-peer", "haul-engine", "haul-machine", "haul"];
 
 /// Crates without any dependency.
 const ALONE: [&str; 1] = ["haul-copy"];

@@ -31,6 +31,7 @@
 //! - `contract`: what an engine implements;
 //! - `ring`: the ring from the callers to the helper thread, and claims of pieces;
 //! - `worker`: the helper thread;
+//! - [`dsa`]: Intel's Data Streaming Accelerator, and a fake of it;
 //! - `buffer`: buffers that an engine can access while the program does not;
 //! - `task`: the operations over buffers;
 //! - `bell`: an event for the end of operations;
@@ -49,6 +50,7 @@ mod cpu;
 mod crc;
 #[cfg(all(test, loom))]
 mod interleavings;
+pub mod dsa;
 mod operation;
 mod outcome;
 mod pending;

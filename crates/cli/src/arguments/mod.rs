@@ -9,6 +9,7 @@
 //! - `settings`: options that few runs need, as a file in TOML;
 //! - `copy_record`: the arguments of `haul copy record`;
 //! - `copy`: the arguments of `haul copy`;
+//! - `engine`: the arguments of `haul engine`;
 //! - `channel`: the arguments of `haul channel`;
 //! - `forward`: the arguments of `haul forward`;
 //! - `heap`: the arguments of `haul heap`;
@@ -24,6 +25,7 @@ pub(crate) mod copy;
 pub(crate) mod copy_record;
 #[cfg(test)]
 mod documents;
+pub(crate) mod engine;
 pub(crate) mod forward;
 pub(crate) mod heap;
 mod number;
@@ -102,6 +104,9 @@ pub(crate) enum Verb {
     /// The huge-page heap: comparisons with malloc and with DPDK
     #[command(subcommand)]
     Heap(heap::Heap),
+    /// Copies beside the CPU, and a fake DSA
+    #[command(subcommand)]
+    Engine(engine::Engine),
     /// Bulk transfers to another process
     #[command(subcommand)]
     Channel(channel::Channel),
@@ -348,7 +353,8 @@ mod tests {
             }
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Example:\n  "), "{}: {help}", command.get_name());
-            let has_records = !["completions", "man", "record"].contains(&command.get_name());
+            let has_records =
+                !["completions", "man", "record", "fake"].contains(&command.get_name());
             assert_eq!(help.contains("--json"), has_records, "{}: {help}", command.get_name());
         }
         check(&Arguments::command());

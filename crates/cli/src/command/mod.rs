@@ -10,6 +10,7 @@
 //! - `compare`: `haul compare`;
 //! - `copy`: `haul copy`;
 //! - `heap`: `haul heap`;
+//! - `engine`: `haul engine`;
 //! - `channel`: `haul channel`;
 //! - `forward`: `haul forward`;
 //! - `pcie`: `haul pcie`;
@@ -20,6 +21,7 @@ mod channel;
 mod compare;
 mod copy;
 mod doctor;
+mod engine;
 mod forward;
 mod heap;
 mod pcie;
@@ -94,6 +96,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Forward(arguments) => forward::of(arguments)?,
         Verb::Pcie(arguments) => pcie::of(arguments)?,
         Verb::Sim(arguments) => sim::of(arguments)?,
+        Verb::Engine(arguments) => engine::of(arguments)?,
         Verb::Channel(arguments) => channel::of(arguments)?,
     })
 }

@@ -78,9 +78,9 @@ pub(crate) enum Error {
     /// An experiment failed.
     #[error(transparent)]
     Experiment(#[from] haul_experiments::Error),
-    /// The library that records is missing.
+    /// A library that is preloaded is missing.
     #[error(
-        "cannot record: {name} is neither in {} nor in the lib beside it; build it with `cargo build \
+        "cannot preload {name}: it is neither in {} nor in the lib beside it; build it with `cargo build \
          --release -p {package}`, or install haul with scripts/install",
         folder.display()
     )]
@@ -146,6 +146,17 @@ pub(crate) enum Error {
         program: OsString,
         /// The reason, as far as haul can see it.
         why: &'static str,
+    },
+    /// Settings of the fake DSA that are wrong.
+    #[error(transparent)]
+    FakeSettings(#[from] haul_engine::dsa::fake::SettingsError),
+    /// A program that ran with a fake DSA and failed.
+    #[error("{} ended with exit code {code}, with the fake DSA", program.display())]
+    FakedFailed {
+        /// The program.
+        program: OsString,
+        /// The program's exit code, as a shell reports it.
+        code: u8,
     },
     /// A program that was recorded and failed.
     #[error(
@@ -401,9 +412,9 @@ impl Error {
         use haul_measure::Error as Measure;
         match self {
             Self::ReaderGone => ExitCode::SUCCESS,
-            Self::ProgramFailed { code, .. } | Self::RecordedFailed { code, .. } => {
-                ExitCode::from(*code)
-            }
+            Self::ProgramFailed { code, .. }
+            | Self::RecordedFailed { code, .. }
+            | Self::FakedFailed { code, .. } => ExitCode::from(*code),
             Self::Usage(_)
             | Self::Pcie(_)
             | Self::NoCapture { .. }
@@ -419,6 +430,7 @@ impl Error {
             | Self::Ports { .. }
             | Self::Forward(haul::forward::Error::Value { .. })
             | Self::TraceExists { .. }
+            | Self::FakeSettings(_)
             | Self::Replaced { .. }
             | Self::TuneInto { .. } => ExitCode::from(2),
             Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {

@@ -11,6 +11,7 @@ mod copy_stream;
 mod definition;
 mod doctor;
 mod documents;
+mod engine_fake;
 mod forward;
 mod forward_between;
 mod forward_flows;

@@ -128,6 +128,7 @@ fn installation_is_complete_and_stripped() {
         "bin/haul",
         "lib/libhaul_record.so",
         "lib/libhaul_copy_record.so",
+        "lib/libhaul_engine_fake.so",
         "lib/libhaul_rte_malloc.so",
         "lib/libhaul.so",
         "include/haul.h",
@@ -185,6 +186,7 @@ fn debian_package_is_complete_and_runs() {
     for file in [
         "lib/haul/libhaul_record.so",
         "lib/haul/libhaul_copy_record.so",
+        "lib/haul/libhaul_engine_fake.so",
         "lib/haul/libhaul_rte_malloc.so",
         "lib/haul/libhaul_dpdk_burst.so",
         "lib/libhaul.so",

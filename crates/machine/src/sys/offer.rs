@@ -4,7 +4,7 @@
 //! faster or measurable.
 
 use haul_copy::Isa;
-
+use haul_engine::dsa::{Step, Sysfs};
 use haul_model::Bytes;
 
 use super::{Permissions, Sys};
@@ -71,6 +71,7 @@ impl Sys {
             self.offer_core_counters(&permissions),
         ];
         offers.extend(self.offer_devices());
+        offers.extend(self.offer_dsa());
         let not_mounted = self.not_mounted();
         if !not_mounted.is_empty() {
             offers.push(Offer::missing(
@@ -236,7 +237,23 @@ impl Sys {
         }
     }
 
-    fn offer_devices(&self) -> [Offer; 3] {
+    /// The chain from a copy engine to this process, up to its first broken link.
+    fn offer_dsa(&self) -> Vec<Offer> {
+        let steps = haul_engine::dsa::chain(&Sysfs::at(&self.root));
+        let offer = |step: Step| Offer {
+            name: step.link.name(),
+            state: match step.state {
+                haul_engine::dsa::State::Holds => State::Ok,
+                haul_engine::dsa::State::Broken => State::Missing,
+                haul_engine::dsa::State::Unknown => State::Unknown,
+            },
+            detail: step.detail,
+            remedy: step.remedy,
+        };
+        steps.into_iter().map(offer).collect()
+    }
+
+    fn offer_devices(&self) -> [Offer; 2] {
         let devices = self.devices();
         let uncore = if devices.pmu_uncore.is_empty() {
             Offer::missing(
@@ -247,23 +264,6 @@ impl Sys {
             )
         } else {
             Offer::ok("memory counters (PMU)", devices.pmu_uncore.join(" "))
-        };
-        let dsa = match (devices.dsa.as_slice(), devices.dsa_queues.as_slice()) {
-            ([], _) => Offer::missing(
-                "copy engine (DSA)",
-                "none",
-                "comes with Xeon since the 4th generation; on such a machine load the idxd driver \
-                 and have the hypervisor pass one through",
-            ),
-            (engines, []) => Offer::missing(
-                "copy engine (DSA)",
-                format!("{}, no work queue enabled", engines.join(" ")),
-                "enable a queue for user space: accel-config load-config -c FILE -e",
-            ),
-            (engines, queues) => Offer::ok(
-                "copy engine (DSA)",
-                format!("{}, queues {}", engines.join(" "), queues.join(" ")),
-            ),
         };
         let dpdk = match devices.dpdk {
             Some(dpdk) => {
@@ -276,7 +276,7 @@ impl Sys {
                 "install dpdk-dev (Debian, Ubuntu) or dpdk-devel (Fedora, RHEL) to compare with it",
             ),
         };
-        [uncore, dsa, dpdk]
+        [uncore, dpdk]
     }
 }
 
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn bare_machine_reports_missing_items() {
         let offers = Sys::at("/nonexistent").offers();
-        for name in ["DPDK", "copy engine (DSA)", "core counters (PMU)", "system files"] {
+        for name in ["DPDK", "DSA: device", "core counters (PMU)", "system files"] {
             assert_eq!(find(&offers, name).state, State::Missing, "{name}");
         }
         assert_eq!(find(&offers, "NUMA nodes").state, State::Unknown);

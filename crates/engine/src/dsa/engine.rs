@@ -1,0 +1,711 @@
+//! The engine over one queue of a DSA, or of a fake.
+//!
+//! Each slot has a completion record, and a word that says how far its operation is:
+//!
+//! ```text
+//! IDLE -> SUBMITTED -> CLAIMED -> IDLE        the record is written, the slot ends
+//!             ^           |
+//!             +-----------+                   a page fault: the page is touched, the rest submitted
+//! ```
+//!
+//! A thread that sees a record claims the slot before it reads the record again, because the slot
+//! may have ended and started once more meanwhile.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use haul_copy::Hint;
+use haul_peer::fork::Here;
+use rustix::io::Errno;
+
+use super::chain::may_open;
+use super::completion::{Completion, Record};
+use super::descriptor::{Descriptor, Opcode, Placement};
+use super::fake::{Fake, Settings};
+use super::memory;
+use super::portal::device::DevicePortal;
+use super::portal::fake::FakePortal;
+use super::portal::{Mechanism, Portal, Unsubmitted};
+use super::status::Status;
+use super::sysfs::{Mode, Queue, Sysfs};
+use crate::contract::{Engine, Facts, Kind};
+use crate::operation::{Operation, Request, Verb};
+use crate::outcome::{Access, Error, Outcome, Refusal, Value};
+use crate::slots::{Index, Slots};
+
+/// How often the rest of an operation is submitted after a page fault. A copy into untouched pages
+/// faults in each of them, and the CPU is then faster.
+const RESUMES_MAX: u64 = 2;
+
+/// Slots that a poll of another slot checks in addition.
+const OTHERS_MAX: usize = 8;
+
+/// Polls without a completion after which the device's state is read.
+const POLLS_OF_SILENCE: u32 = 1 << 14;
+
+/// The shortest time between two reads of the device's state.
+const STATE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The default of [`Options::patience`]: hundreds of the largest transfers.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const IDLE: u64 = 0;
+const SUBMITTED: u64 = 1;
+const CLAIMED: u64 = 2;
+
+/// How an engine uses its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Submit by `write`, even if a portal can be mapped.
+    pub only_write: bool,
+    /// Let the device wait for the kernel at a page fault, instead of reporting it.
+    pub block_on_fault: bool,
+    /// After this time without an end, a wait closes the queue.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { only_write: false, block_on_fault: false, patience: PATIENCE }
+    }
+}
+
+/// A status other than success and page faults, with the queue that reported it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The queue.
+    pub queue: Arc<str>,
+    /// The status.
+    pub status: Status,
+    /// How often it was reported.
+    pub count: u64,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} reported {} times {}", self.queue, self.count, self.status)
+    }
+}
+
+/// Where an engine opens its queue, again in each forked child.
+#[derive(Debug)]
+enum Source {
+    Device(Sysfs, Queue),
+    /// A fake; a child starts its own with the same settings.
+    Fake(Mutex<Arc<Fake>>, usize),
+}
+
+/// An open queue. A child of fork never uses the one of its parent.
+#[derive(Debug)]
+struct Lane {
+    owner: Here,
+    portal: Mutex<Option<Box<dyn Portal>>>,
+    /// What `portal` points to, while submissions are allowed.
+    open: AtomicPtr<Box<dyn Portal>>,
+    /// Threads between reading `open` and the end of their submission.
+    submitting: AtomicU32,
+    /// Operations that the device has.
+    pending: AtomicU32,
+    is_gone: AtomicBool,
+    silence: AtomicU32,
+    state_read: Mutex<Instant>,
+}
+
+/// The engine over one queue.
+///
+/// Start: no allocation; MOVDIR64B needs some ten nanoseconds, ENQCMD a round trip to the device,
+/// `write` a system call. A full queue, a device that is gone, and a kernel that refuses are
+/// refusals, after which the CPU copies.
+pub struct Dsa {
+    facts: Facts,
+    slots: Arc<Slots>,
+    records: Box<[Line]>,
+    source: Source,
+    options: Options,
+    /// The descriptors that may be pending: the size of the queue.
+    capacity: u32,
+    lane: AtomicPtr<Lane>,
+    turn: AtomicU32,
+    troubles: Box<[AtomicU64]>,
+}
+
+/// A completion record alone in its cache line, so that the device and two pollers do not contend.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line(Record);
+
+impl Dsa {
+    /// Opens the first queue of this machine that this process may use, or the one named
+    /// `wq0.1`.
+    ///
+    /// ```
+    /// use haul_engine::dsa::{Dsa, Sysfs};
+    ///
+    /// let queues = Dsa::usable(&Sysfs::at("/nonexistent"));
+    /// assert!(queues.is_empty());
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if there is none, or the kernel refuses to open it.
+    pub fn open(
+        sysfs: &Sysfs,
+        name: Option<&str>,
+        options: Options,
+        slots: Arc<Slots>,
+    ) -> Result<Self, Error> {
+        let queues = Self::usable(sysfs);
+        let found = queues.into_iter().find(|queue| name.is_none_or(|name| queue.name == name));
+        let engine = || format!("dsa{}", name.map_or(String::new(), |name| format!(":{name}")));
+        let Some(queue) = found else {
+            let step = super::chain(sysfs).pop();
+            let (cause, remedy) = match step {
+                Some(super::Step { remedy: Some(remedy), detail, link, .. }) => {
+                    (format!("{}: {detail}", link.name()), remedy)
+                }
+                _ => ("no queue has this name".into(), "`haul engine list` names them".into()),
+            };
+            return Err(Error::Missing { engine: engine(), cause, remedy });
+        };
+        let source = Source::Device(sysfs.clone(), queue.clone());
+        Self::over(source, &queue, options, slots).map_err(|reason| Error::Missing {
+            engine: format!("dsa:{}", queue.name),
+            cause: format!("{}: {reason}", queue.node.display()),
+            remedy: remedy_of(&reason).into(),
+        })
+    }
+
+    /// Opens a queue of a fake in this process.
+    ///
+    /// # Errors
+    /// As for [`Fake::open`].
+    pub fn of_fake(
+        fake: &Arc<Fake>,
+        queue: usize,
+        options: Options,
+        slots: Arc<Slots>,
+    ) -> io::Result<Self> {
+        let Some(settings) = fake.settings().queues.get(queue) else {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        };
+        let facts = Queue {
+            name: format!("wq0.{queue}"),
+            device: "dsa0".into(),
+            is_enabled: settings.is_enabled,
+            queue_type: settings.queue_type,
+            mode: Some(settings.mode),
+            size: settings.size,
+            driver: Some("user".into()),
+            blocks_on_fault: settings.blocks_on_fault,
+            transfer_bytes_max: settings.transfer_bytes_max.into(),
+            batch_max: settings.batch_max,
+            operations: Some(fake.settings().operations()),
+            node: "fake".into(),
+            is_fake: true,
+        };
+        let source = Source::Fake(Mutex::new(Arc::clone(fake)), queue);
+        Self::over(source, &facts, options, slots)
+    }
+
+    /// The queues that this process may open and that copy.
+    #[must_use]
+    pub fn usable(sysfs: &Sysfs) -> Vec<Queue> {
+        let mut queues = sysfs.queues();
+        queues.retain(|one| one.is_for_programs() && one.has(Opcode::Copy) && may_open(&one.node));
+        queues
+    }
+
+    /// How this process submits; `None` after the queue was closed.
+    #[must_use]
+    pub fn mechanism(&self) -> Option<Mechanism> {
+        let portal = self.lane().portal.lock().unwrap_or_else(PoisonError::into_inner);
+        portal.as_ref().map(|portal| portal.mechanism())
+    }
+
+    /// The statuses that were neither a success nor a page fault, each with cause and remedy.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<Trouble> {
+        let counts = self.troubles.iter().map(|count| count.load(Ordering::Relaxed));
+        let trouble = |(number, count): (usize, u64)| Trouble {
+            queue: Arc::clone(&self.facts.name),
+            status: Status::of(number as u8).0,
+            count,
+        };
+        counts.enumerate().filter(|(_, count)| *count > 0).map(trouble).collect()
+    }
+
+    fn over(
+        source: Source,
+        queue: &Queue,
+        options: Options,
+        slots: Arc<Slots>,
+    ) -> io::Result<Self> {
+        let block_on_fault = options.block_on_fault && queue.blocks_on_fault;
+        let options = Options { block_on_fault, ..options };
+        let lane = Lane::over(source.open(options)?);
+        let verbs = VERBS.into_iter().filter(|(_, opcode)| queue.has(*opcode));
+        let facts = Facts {
+            name: format!("dsa:{}", queue.name).into(),
+            kind: if queue.is_fake { Kind::Fake } else { Kind::Hardware },
+            verbs: verbs.map(|(verb, _)| verb.bit()).sum(),
+            length_max: usize::try_from(queue.transfer_bytes_max.min(u32::MAX.into()))
+                .unwrap_or(usize::MAX),
+            ends_unpolled: false,
+            patience: Some(options.patience),
+        };
+        // A dedicated queue loses what does not fit, and a shared one answers; so the size is the
+        // limit of the first, and the slots are the limit of the second.
+        let is_dedicated = queue.mode == Some(Mode::Dedicated);
+        let capacity = if is_dedicated { queue.size.max(1) } else { u32::MAX };
+        Ok(Self {
+            facts,
+            records: (0..slots.count()).map(|_| Line::default()).collect(),
+            slots,
+            source,
+            options,
+            capacity,
+            lane: AtomicPtr::new(Box::into_raw(lane)),
+            turn: AtomicU32::new(0),
+            troubles: (0..=0x7f).map(|_| AtomicU64::new(0)).collect(),
+        })
+    }
+
+    fn lane(&self) -> &Lane {
+        // SAFETY: the pointer comes from Box::into_raw. A lane that was replaced, in a child of
+        // fork, is never freed; the present one is freed when the engine is dropped.
+        unsafe { &*self.lane.load(Ordering::Acquire) }
+    }
+
+    fn record(&self, index: Index) -> &Record {
+        &self.records[index.number()].0
+    }
+
+    /// Submits the part of an operation from byte `done` on. The slot is SUBMITTED before, so that
+    /// a close of the queue finds it.
+    ///
+    /// # Errors
+    /// The device has not received it, and the slot is `before` again. If the queue was closed
+    /// meanwhile and the slot has ended so, this is no error.
+    ///
+    /// # Safety
+    /// As for [`Engine::start`], until the operation has ended. This thread owns the slot.
+    unsafe fn submit(
+        &self,
+        index: Index,
+        request: &Request,
+        done: Done,
+        before: u64,
+    ) -> Result<(), Refusal> {
+        let (record, word) = (self.record(index), self.slots.word(index));
+        let descriptor = describe(&request.operation, done).ok_or(Refusal::Unsupported)?;
+        let descriptor = descriptor
+            .record(record.address())
+            .placement(placement(request.hint))
+            .block_on_fault(self.options.block_on_fault);
+        record.reset();
+        let submitted = done.word(SUBMITTED);
+        word.store(submitted, Ordering::Release);
+        let lane = self.lane();
+        // SAFETY: the record lives as long as the engine, which ends its operations before. The
+        // rest is the caller's promise.
+        let Err(reason) = (unsafe { lane.submit(&descriptor) }) else { return Ok(()) };
+        if word.compare_exchange(submitted, before, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return Ok(());
+        }
+        Err(match reason {
+            Unsubmitted::Full => Refusal::Full,
+            Unsubmitted::Foreign if !lane.owner.is_here() => Refusal::Forked,
+            Unsubmitted::Foreign | Unsubmitted::Refused(Errno::NOSYS) => Refusal::Permission,
+            Unsubmitted::Gone => {
+                lane.is_gone.store(true, Ordering::Relaxed);
+                Refusal::Gone
+            }
+            Unsubmitted::Refused(_) => Refusal::Unsupported,
+        })
+    }
+
+    /// Ends or resumes the slot if its record is written. Returns whether it was.
+    fn check(&self, index: Index) -> bool {
+        let word = self.slots.word(index);
+        let now = word.load(Ordering::Acquire);
+        if now & 0xff != SUBMITTED || self.record(index).poll().is_none() {
+            return false;
+        }
+        let claimed = now & !0xff | CLAIMED;
+        if word.compare_exchange(now, claimed, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        let Some(completion) = self.record(index).poll() else {
+            // The slot was started again between the two checks.
+            word.store(now, Ordering::Release);
+            return false;
+        };
+        self.lane().silence.store(0, Ordering::Relaxed);
+        self.finish(index, Done::of(now), &completion);
+        true
+    }
+
+    /// Ends or resumes a claimed slot.
+    fn finish(&self, index: Index, before: Done, completion: &Completion) {
+        // SAFETY: the slot was started and has not ended: this thread has claimed it.
+        let request = unsafe { self.slots.request(index) };
+        let bytes = before.bytes + completion.completed as usize;
+        let status = completion.status;
+        if status.is_success() {
+            let value = value(&request.operation, before, completion);
+            self.end(index, Outcome::Done(value));
+            return;
+        }
+        if !status.is_fault() {
+            self.troubles[usize::from(status.number())].fetch_add(1, Ordering::Relaxed);
+            self.end(index, Outcome::Refused(Refusal::Status(status.number())));
+            return;
+        }
+        let crc = if has_crc(&request.operation) { completion.crc } else { before.crc };
+        let done = Done { bytes, resumes: before.resumes + 1, crc };
+        self.slots.report(index, bytes);
+        let address = completion.fault_address;
+        let can_resume = before.resumes < RESUMES_MAX && !has_crc(&request.operation);
+        if can_resume && touch(address, completion.access) {
+            // SAFETY: the operation has not ended, so its memory is valid. This thread has claimed
+            // the slot.
+            if unsafe { self.submit(index, &request, done, done.word(CLAIMED)) }.is_ok() {
+                return;
+            }
+        }
+        let address = usize::try_from(address).unwrap_or(usize::MAX);
+        self.end(index, Outcome::Partial { bytes_done: bytes, address, access: completion.access });
+    }
+
+    /// Ends a claimed slot.
+    fn end(&self, index: Index, outcome: Outcome) {
+        self.slots.word(index).store(IDLE, Ordering::Release);
+        self.lane().pending.fetch_sub(1, Ordering::AcqRel);
+        // SAFETY: the operation was accepted, this thread has claimed its slot, and the device has
+        // written its record or was closed, so that nothing accesses the memory.
+        unsafe { self.slots.end(index, outcome) };
+    }
+
+    /// Reads the device's state after a long silence, and gives up a device that is gone.
+    fn watch(&self) {
+        let lane = self.lane();
+        let silence = lane.silence.fetch_add(1, Ordering::Relaxed);
+        if !silence.wrapping_add(1).is_multiple_of(POLLS_OF_SILENCE) {
+            return;
+        }
+        let Ok(mut last) = lane.state_read.try_lock() else { return };
+        if last.elapsed() < STATE_INTERVAL {
+            return;
+        }
+        *last = Instant::now();
+        drop(last);
+        let is_alive = match lane.portal.try_lock() {
+            Ok(portal) => portal.as_ref().is_some_and(|portal| portal.is_alive()),
+            Err(_) => return,
+        };
+        if !is_alive {
+            // The kernel has disabled the queue, so a close does not wait for the device.
+            self.revoke();
+        }
+    }
+
+    fn index(&self, number: usize) -> Index {
+        Index(number as u32)
+    }
+}
+
+/// How much of an operation is done, as the slot's word keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Done {
+    bytes: usize,
+    resumes: u64,
+    /// The CRC of these bytes, which is not in the word.
+    crc: u32,
+}
+
+impl Done {
+    fn of(word: u64) -> Self {
+        Self { bytes: (word >> 16) as usize, resumes: word >> 8 & 0xff, crc: 0 }
+    }
+
+    fn word(self, state: u64) -> u64 {
+        (self.bytes as u64) << 16 | self.resumes << 8 | state
+    }
+}
+
+// SAFETY: a slot ends once, because its word goes from SUBMITTED to CLAIMED in one thread. It ends
+// when the device has written its record, or after the queue was closed, which waits until the
+// device accesses nothing. A refused start leaves no descriptor in the device. Drop closes the
+// queue.
+unsafe impl Engine for Dsa {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    unsafe fn start(&self, index: Index) -> Result<(), Refusal> {
+        let lane = self.lane();
+        if !lane.owner.is_here() {
+            return Err(Refusal::Forked);
+        }
+        if lane.is_gone.load(Ordering::Relaxed) {
+            return Err(Refusal::Gone);
+        }
+        if lane.pending.fetch_add(1, Ordering::AcqRel) >= self.capacity {
+            lane.pending.fetch_sub(1, Ordering::AcqRel);
+            // Operations that have ended hold their places until a poll ends them.
+            (0..self.slots.count()).for_each(|number| {
+                self.check(self.index(number));
+            });
+            if lane.pending.fetch_add(1, Ordering::AcqRel) >= self.capacity {
+                lane.pending.fetch_sub(1, Ordering::AcqRel);
+                return Err(Refusal::Full);
+            }
+        }
+        // SAFETY: the slot holds a request that is being started.
+        let request = unsafe { self.slots.request(index) };
+        let done = Done { crc: seed(&request.operation), ..Done::default() };
+        // SAFETY: the caller's promise; the slot is this thread's until it is submitted.
+        let submitted = unsafe { self.submit(index, &request, done, IDLE) };
+        if submitted.is_err() {
+            lane.pending.fetch_sub(1, Ordering::AcqRel);
+        }
+        submitted
+    }
+
+    fn poll(&self, index: Index) {
+        let mut has_ended = self.check(index);
+        let count = self.slots.count();
+        let first = self.turn.fetch_add(OTHERS_MAX as u32, Ordering::Relaxed) as usize;
+        for offset in 0..OTHERS_MAX.min(count) {
+            has_ended |= self.check(self.index((first + offset) % count));
+        }
+        if !has_ended {
+            self.watch();
+        }
+    }
+
+    fn revoke(&self) {
+        let lane = self.lane();
+        lane.is_gone.store(true, Ordering::Relaxed);
+        let Some(portal) = lane.take() else { return };
+        portal.close();
+        for number in 0..self.slots.count() {
+            let (index, word) = (self.index(number), self.slots.word(self.index(number)));
+            // What the device has completed before counts.
+            if self.check(index) {
+                continue;
+            }
+            let now = word.load(Ordering::Acquire);
+            let claimed = now & !0xff | CLAIMED;
+            let claim =
+                || word.compare_exchange(now, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+            if now & 0xff == SUBMITTED && claim() {
+                self.end(index, Outcome::Gone);
+            }
+        }
+    }
+
+    fn reopen(&self) -> Result<(), Refusal> {
+        let refusal = |_| Refusal::Forked;
+        if let Source::Fake(fake, _) = &self.source {
+            let settings = self.fake_settings(fake);
+            let started = Fake::new(settings).map_err(refusal)?;
+            // The parent's fake has no threads here.
+            let Ok(mut fake) = fake.try_lock() else { return Err(Refusal::Forked) };
+            std::mem::forget(std::mem::replace(&mut *fake, Arc::new(started)));
+        }
+        let lane = Lane::over(self.source.open(self.options).map_err(refusal)?);
+        for number in 0..self.slots.count() {
+            self.slots.word(self.index(number)).store(IDLE, Ordering::Release);
+        }
+        // The parent's lane is left as it is: another thread may have used it during the fork.
+        self.lane.store(Box::into_raw(lane), Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Dsa {
+    fn fake_settings(&self, fake: &Mutex<Arc<Fake>>) -> Settings {
+        match fake.try_lock() {
+            Ok(fake) => fake.settings().clone(),
+            Err(_) => Settings::default(),
+        }
+    }
+}
+
+impl Drop for Dsa {
+    fn drop(&mut self) {
+        if !self.lane().owner.is_here() {
+            // The queue is the parent's.
+            return;
+        }
+        self.revoke();
+        // SAFETY: the pointer comes from Box::into_raw, and nothing else uses the engine any more.
+        drop(unsafe { Box::from_raw(*self.lane.get_mut()) });
+    }
+}
+
+impl fmt::Debug for Dsa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dsa").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    fn open(&self, options: Options) -> io::Result<Box<dyn Portal>> {
+        Ok(match self {
+            Self::Device(sysfs, queue) => {
+                Box::new(DevicePortal::open(sysfs, queue, options.only_write)?)
+            }
+            Self::Fake(fake, queue) => {
+                let fake = fake.lock().unwrap_or_else(PoisonError::into_inner);
+                Box::new(FakePortal::open(&fake, *queue, options.only_write)?)
+            }
+        })
+    }
+}
+
+impl Lane {
+    fn over(portal: Box<dyn Portal>) -> Box<Self> {
+        let lane = Box::new(Self {
+            owner: Here::now(),
+            portal: Mutex::new(Some(portal)),
+            open: AtomicPtr::new(std::ptr::null_mut()),
+            submitting: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
+            is_gone: AtomicBool::new(false),
+            silence: AtomicU32::new(0),
+            state_read: Mutex::new(Instant::now()),
+        });
+        // The lane does not move any more, and the portal stays in it until `take`.
+        let mut portal = lane.portal.lock().unwrap_or_else(PoisonError::into_inner);
+        lane.open.store(
+            portal.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
+            Ordering::Release,
+        );
+        drop(portal);
+        lane
+    }
+
+    /// Submits, unless the queue was closed.
+    ///
+    /// # Safety
+    /// As for [`Portal::submit`].
+    unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), Unsubmitted> {
+        // SYNC: queue closed. `take` removes the pointer, and then waits for this count.
+        self.submitting.fetch_add(1, Ordering::SeqCst);
+        let portal = self.open.load(Ordering::SeqCst);
+        let result = if portal.is_null() {
+            Err(Unsubmitted::Gone)
+        } else {
+            // SAFETY: `take` frees the portal only after this thread has left the count.
+            let portal = unsafe { &*portal };
+            // SAFETY: the caller's promise.
+            unsafe { portal.submit(descriptor) }
+        };
+        self.submitting.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    /// Takes the portal out, after the last submission; `None` if it was taken before.
+    fn take(&self) -> Option<Box<dyn Portal>> {
+        // SYNC: queue closed.
+        self.open.store(std::ptr::null_mut(), Ordering::SeqCst);
+        while self.submitting.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+        self.portal.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The operations, and what the device calls them.
+const VERBS: [(Verb, Opcode); 5] = [
+    (Verb::Copy, Opcode::Copy),
+    (Verb::Fill, Opcode::Fill),
+    (Verb::Compare, Opcode::Compare),
+    (Verb::Crc32c, Opcode::Crc),
+    (Verb::CopyCrc32c, Opcode::CopyCrc),
+];
+
+/// The descriptor of an operation from byte `done` on; `None` for lists, and for ranges that the
+/// 32 bits of a size cannot express.
+fn describe(operation: &Operation, done: Done) -> Option<Descriptor> {
+    let at = |address: usize| address.wrapping_add(done.bytes) as u64;
+    let size = |length: usize| u32::try_from(length - done.bytes).ok();
+    Some(match *operation {
+        Operation::Copy { target, source, length } => {
+            Descriptor::copy(at(source.addr()), at(target.addr()), size(length)?)
+        }
+        Operation::Fill { target, byte, length } => {
+            Descriptor::fill(u64::from_ne_bytes([byte; 8]), at(target.addr()), size(length)?)
+        }
+        Operation::Compare { left, right, length } => {
+            Descriptor::compare(at(left.addr()), at(right.addr()), size(length)?)
+        }
+        Operation::Crc32c { source, length, .. } => {
+            Descriptor::crc(at(source.addr()), size(length)?, done.crc)
+        }
+        Operation::CopyCrc32c { target, source, length, .. } => {
+            Descriptor::copy_crc(at(source.addr()), at(target.addr()), size(length)?, done.crc)
+        }
+        Operation::Lists { .. } => return None,
+    })
+}
+
+/// Where the device puts the target, by what the caller knows about its next reader.
+fn placement(hint: Hint) -> Placement {
+    match hint {
+        Hint::Streamed => Placement::Memory,
+        _ => Placement::Cache,
+    }
+}
+
+fn has_crc(operation: &Operation) -> bool {
+    matches!(operation, Operation::Crc32c { .. } | Operation::CopyCrc32c { .. })
+}
+
+fn seed(operation: &Operation) -> u32 {
+    match *operation {
+        Operation::Crc32c { seed, .. } | Operation::CopyCrc32c { seed, .. } => seed,
+        _ => 0,
+    }
+}
+
+/// What an operation computed.
+fn value(operation: &Operation, before: Done, completion: &Completion) -> Value {
+    match operation {
+        _ if has_crc(operation) => Value::Crc32c(completion.crc),
+        Operation::Compare { .. } if completion.result == 0 => Value::Difference(None),
+        Operation::Compare { .. } => {
+            Value::Difference(Some(before.bytes + completion.completed as usize))
+        }
+        _ => Value::Written,
+    }
+}
+
+/// Makes the page at an address resident, as an access of the CPU would. Returns false if it is
+/// not mapped, or may not be accessed so.
+fn touch(address: u64, access: Access) -> bool {
+    let mut byte = [0];
+    if memory::read(address, &mut byte).is_err() {
+        return false;
+    }
+    // SAFETY: the address is within the target of a pending operation, which nothing else accesses.
+    access == Access::Read || unsafe { memory::write(address, &byte) }.is_ok()
+}
+
+/// What to do about an error of `open`.
+fn remedy_of(reason: &io::Error) -> &'static str {
+    match reason.raw_os_error() {
+        Some(libc::EBUSY) => {
+            "another program has this dedicated queue; configure a shared one, or end that program"
+        }
+        Some(libc::EOPNOTSUPP) => {
+            "the device has no shared virtual addressing; boot with intel_iommu=on,sm_on"
+        }
+        Some(libc::EACCES | libc::EPERM) => "let this user open the file; `haul doctor` says how",
+        _ => "`haul doctor` walks from the device to the queue",
+    }
+}

@@ -1,0 +1,556 @@
+//! What a fake device is, and what goes wrong in it: lines of words, for an option, a file or a
+//! test.
+//!
+//! ```text
+//! device engines=2 batches=no portal=no
+//! queue mode=shared size=16
+//! queue mode=dedicated size=8 transfer=65536
+//! inject at=3 fault=100 access=write
+//! inject every=5 status=0x20
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::dsa::descriptor::Opcode;
+use crate::dsa::sysfs::{Mode, Operations, QueueType};
+use crate::outcome::Access;
+
+/// The largest settings that are read, in bytes.
+pub const SETTINGS_BYTES_MAX: usize = 64 << 10;
+
+/// Threads that execute at most. A real device has four engines.
+const ENGINES_MAX: u64 = 16;
+/// Queues at most. A real device has eight.
+const QUEUES_MAX: usize = 64;
+/// Descriptors in a queue at most. A real device has 128 entries for all its queues.
+const SIZE_MAX: u64 = 4096;
+/// The largest delay.
+const DELAY_MAX: Duration = Duration::from_secs(60);
+
+/// A fake device.
+///
+/// ```
+/// use haul_engine::dsa::fake::Settings;
+///
+/// let settings: Settings = "queue mode=dedicated size=8\ninject at=2 status=0x20".parse()?;
+/// assert_eq!((settings.queues.len(), settings.injections.len()), (1, 1));
+/// assert_eq!(settings.to_string().parse::<Settings>()?, settings);
+/// assert!("queue size=0".parse::<Settings>().is_err());
+/// # Ok::<(), haul_engine::dsa::fake::SettingsError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The threads that execute descriptors.
+    pub engines: u32,
+    /// Whether a program may submit a batch; Sapphire Rapids refuses them.
+    pub batches: bool,
+    /// Whether a program may map a portal; without it, only `write()` submits.
+    pub portal: bool,
+    /// Whether shared virtual addressing is enabled. Without it, no queue can be opened.
+    pub sva: bool,
+    /// Whether a page that is not resident faults, as on a device without block-on-fault. Without
+    /// it, the kernel resolves the fault and only an unmapped page faults.
+    pub strict: bool,
+    /// The queues. A parsed text without one has the queues of the default.
+    pub queues: Vec<QueueSettings>,
+    /// What goes wrong.
+    pub injections: Vec<Injection>,
+}
+
+/// A queue of a fake device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueSettings {
+    /// Dedicated or shared.
+    pub mode: Mode,
+    /// The descriptors that fit.
+    pub size: u32,
+    /// The largest transfer, in bytes.
+    pub transfer_bytes_max: u32,
+    /// The largest batch, in descriptors.
+    pub batch_max: u32,
+    /// Whether the queue is enabled.
+    pub is_enabled: bool,
+    /// For which part of the system it is.
+    pub queue_type: QueueType,
+    /// Whether descriptors may block on page faults.
+    pub blocks_on_fault: bool,
+}
+
+/// Something that goes wrong, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Injection {
+    /// The descriptors that it concerns, by their number in the order of submission, from 1.
+    pub when: When,
+    /// Only descriptors with this operation.
+    pub opcode: Option<Opcode>,
+    /// What happens.
+    pub event: Event,
+}
+
+/// Numbers of descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// This one.
+    At(u64),
+    /// This one and its multiples.
+    Every(u64),
+    /// These, the first and the last included.
+    Between(u64, u64),
+}
+
+/// What happens to a descriptor, or to the device when it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A page fault at a byte, if the operation reaches it.
+    Fault {
+        /// The byte, from the beginning of the range in the direction of the copy.
+        byte: u32,
+        /// The access that faults.
+        access: Access,
+    },
+    /// A status byte, after some bytes were copied.
+    Status {
+        /// The byte, with the bit of a faulting write.
+        byte: u8,
+        /// The bytes that are copied before.
+        bytes: u32,
+    },
+    /// A time before it executes.
+    Delay(Duration),
+    /// The queue is full at this submission.
+    Full,
+    /// The device is removed when it arrives: pending descriptors never complete, and submissions
+    /// fail.
+    Remove,
+    /// The device halts when it arrives: pending descriptors never complete, and submissions
+    /// disappear.
+    Halt,
+    /// The device executes nothing from it on, and a close hangs.
+    Wedge,
+}
+
+/// Text that is not a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError {
+    line: usize,
+    word: String,
+    reason: String,
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, word, reason } = self;
+        write!(f, "cannot use {word:?} in line {line} of the fake's settings: {reason}")
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+impl Default for Settings {
+    /// One device with a shared and a dedicated queue of 16 descriptors, batches and portals, on
+    /// which nothing goes wrong.
+    fn default() -> Self {
+        Self {
+            engines: 1,
+            batches: true,
+            portal: true,
+            sva: true,
+            strict: false,
+            queues: vec![
+                QueueSettings::default(),
+                QueueSettings { mode: Mode::Dedicated, ..QueueSettings::default() },
+            ],
+            injections: Vec::new(),
+        }
+    }
+}
+
+impl Default for QueueSettings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Shared,
+            size: 16,
+            transfer_bytes_max: 1 << 31,
+            batch_max: 32,
+            is_enabled: true,
+            queue_type: QueueType::User,
+            blocks_on_fault: true,
+        }
+    }
+}
+
+impl Settings {
+    /// The same with one more injection.
+    #[must_use]
+    pub fn inject(mut self, when: When, event: Event) -> Self {
+        self.injections.push(Injection { when, opcode: None, event });
+        self
+    }
+
+    /// The same with these queues.
+    #[must_use]
+    pub fn queues(mut self, queues: impl IntoIterator<Item = QueueSettings>) -> Self {
+        self.queues = queues.into_iter().collect();
+        self
+    }
+
+    /// The operations that the device reports.
+    #[must_use]
+    pub fn operations(&self) -> Operations {
+        let all = Opcode::ALL.into_iter().filter(|opcode| self.batches || *opcode != Opcode::Batch);
+        Operations::of(&all.collect::<Vec<_>>())
+    }
+}
+
+impl Injection {
+    /// Whether it concerns a descriptor.
+    pub(crate) fn concerns(&self, number: u64, opcode: u8) -> bool {
+        let is_operation = self.opcode.is_none_or(|only| only as u8 == opcode);
+        is_operation
+            && match self.when {
+                When::At(at) => number == at,
+                When::Every(step) => number.is_multiple_of(step),
+                When::Between(first, last) => (first..=last).contains(&number),
+            }
+    }
+}
+
+/// The words of a line after the first.
+struct Words<'a> {
+    line: usize,
+    words: Vec<(&'a str, Option<&'a str>)>,
+}
+
+impl<'a> Words<'a> {
+    fn of(line: usize, words: impl Iterator<Item = &'a str>) -> Self {
+        let split = |word: &'a str| match word.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (word, None),
+        };
+        Self { line, words: words.map(split).collect() }
+    }
+
+    fn error(&self, word: &str, reason: impl Into<String>) -> SettingsError {
+        SettingsError { line: self.line, word: word.into(), reason: reason.into() }
+    }
+
+    /// Removes a word and returns its value.
+    fn take(&mut self, key: &str) -> Option<&'a str> {
+        let at = self.words.iter().position(|(name, value)| *name == key && value.is_some())?;
+        self.words.remove(at).1
+    }
+
+    /// Removes a word without a value.
+    fn take_bare(&mut self, key: &str) -> bool {
+        let at = self.words.iter().position(|(name, value)| *name == key && value.is_none());
+        at.map(|at| self.words.remove(at)).is_some()
+    }
+
+    fn number(&mut self, key: &str, least: u64, most: u64) -> Result<Option<u64>, SettingsError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let parsed = match value.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => value.parse().ok(),
+        };
+        match parsed.filter(|number| (least..=most).contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let word = format!("{key}={value}");
+                Err(self.error(&word, format!("write a number from {least} to {most}")))
+            }
+        }
+    }
+
+    fn choice<T: Copy>(
+        &mut self,
+        key: &str,
+        choices: &[(&str, T)],
+    ) -> Result<Option<T>, SettingsError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        match choices.iter().find(|(name, _)| *name == value) {
+            Some((_, choice)) => Ok(Some(*choice)),
+            None => {
+                let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+                let word = format!("{key}={value}");
+                Err(self.error(&word, format!("write {}", names.join(" or "))))
+            }
+        }
+    }
+
+    fn yes_or_no(&mut self, key: &str) -> Result<Option<bool>, SettingsError> {
+        self.choice(key, &[("yes", true), ("no", false)])
+    }
+
+    /// Refuses words that were not taken.
+    fn finish(self, known: &str) -> Result<(), SettingsError> {
+        match self.words.first() {
+            None => Ok(()),
+            Some((word, _)) => Err(self.error(word, format!("the words here are {known}"))),
+        }
+    }
+}
+
+const MODES: [(&str, Mode); 2] = [("shared", Mode::Shared), ("dedicated", Mode::Dedicated)];
+
+const TYPES: [(&str, QueueType); 3] =
+    [("user", QueueType::User), ("kernel", QueueType::Kernel), ("none", QueueType::None)];
+
+const ACCESSES: [(&str, Access); 2] = [("read", Access::Read), ("write", Access::Write)];
+
+impl FromStr for Settings {
+    type Err = SettingsError;
+
+    fn from_str(text: &str) -> Result<Self, SettingsError> {
+        let mut settings = Self { queues: Vec::new(), ..Self::default() };
+        let error = |line: usize, word: &str, reason: String| SettingsError {
+            line,
+            word: word.into(),
+            reason,
+        };
+        if text.len() > SETTINGS_BYTES_MAX {
+            let reason = format!("they have more than {SETTINGS_BYTES_MAX} bytes");
+            return Err(error(1, "the whole text", reason));
+        }
+        for (index, line) in text.lines().enumerate() {
+            let line_number = index + 1;
+            let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+            let Some(first) = words.next() else { continue };
+            let words = Words::of(line_number, words);
+            match first {
+                "device" => settings.read_device(words)?,
+                "queue" if settings.queues.len() == QUEUES_MAX => {
+                    let reason = format!("there are at most {QUEUES_MAX} queues");
+                    return Err(error(line_number, first, reason));
+                }
+                "queue" => settings.queues.push(QueueSettings::read(words)?),
+                "inject" => settings.injections.push(Injection::read(words)?),
+                _ => {
+                    let reason = "a line begins with device, queue or inject";
+                    return Err(error(line_number, first, reason.into()));
+                }
+            }
+        }
+        if settings.queues.is_empty() {
+            settings.queues = Self::default().queues;
+        }
+        Ok(settings)
+    }
+}
+
+impl Settings {
+    fn read_device(&mut self, mut words: Words<'_>) -> Result<(), SettingsError> {
+        if let Some(engines) = words.number("engines", 1, ENGINES_MAX)? {
+            self.engines = engines as u32;
+        }
+        for (key, field) in [
+            ("batches", &mut self.batches),
+            ("portal", &mut self.portal),
+            ("sva", &mut self.sva),
+            ("strict", &mut self.strict),
+        ] {
+            if let Some(value) = words.yes_or_no(key)? {
+                *field = value;
+            }
+        }
+        words.finish("engines=N, batches=, portal=, sva= and strict=yes|no")
+    }
+}
+
+impl QueueSettings {
+    fn read(mut words: Words<'_>) -> Result<Self, SettingsError> {
+        let default = Self::default();
+        let queue = Self {
+            mode: words.choice("mode", &MODES)?.unwrap_or(default.mode),
+            size: words.number("size", 1, SIZE_MAX)?.map_or(default.size, |size| size as u32),
+            transfer_bytes_max: words
+                .number("transfer", 1, 1 << 31)?
+                .map_or(default.transfer_bytes_max, |bytes| bytes as u32),
+            batch_max: words.number("batch", 2, 1024)?.map_or(default.batch_max, |n| n as u32),
+            is_enabled: words.yes_or_no("enabled")?.unwrap_or(default.is_enabled),
+            queue_type: words.choice("type", &TYPES)?.unwrap_or(default.queue_type),
+            blocks_on_fault: words.yes_or_no("block")?.unwrap_or(default.blocks_on_fault),
+        };
+        words.finish("mode=, size=, transfer=, batch=, enabled=, type= and block=")?;
+        Ok(queue)
+    }
+}
+
+impl Injection {
+    fn read(mut words: Words<'_>) -> Result<Self, SettingsError> {
+        let at = words.number("at", 1, u64::MAX)?;
+        let every = words.number("every", 1, u64::MAX)?;
+        let from = words.number("from", 1, u64::MAX)?;
+        let to = words.number("to", 1, u64::MAX)?;
+        let when = match (at, every, from, to) {
+            (Some(at), None, None, None) => When::At(at),
+            (None, Some(step), None, None) => When::Every(step),
+            (None, None, Some(from), to) => When::Between(from, to.unwrap_or(u64::MAX)),
+            _ => return Err(words.error("inject", "write one of at=N, every=N and from=N to=N")),
+        };
+        let opcode = match words.number("opcode", 0, 255)? {
+            None => None,
+            Some(number) => Some(Opcode::of(number as u8).ok_or_else(|| {
+                words.error(&format!("opcode={number}"), "name an operation that the fake executes")
+            })?),
+        };
+        let event = Event::read(&mut words)?;
+        words.finish("at=, every=, from=, to=, opcode= and one event")?;
+        Ok(Self { when, opcode, event })
+    }
+}
+
+impl Event {
+    fn read(words: &mut Words<'_>) -> Result<Self, SettingsError> {
+        if let Some(byte) = words.number("fault", 0, u64::from(u32::MAX))? {
+            let access = words.choice("access", &ACCESSES)?.unwrap_or(Access::Read);
+            return Ok(Self::Fault { byte: byte as u32, access });
+        }
+        if let Some(byte) = words.number("status", 1, 255)? {
+            let bytes = words.number("bytes", 0, u64::from(u32::MAX))?.unwrap_or(0);
+            return Ok(Self::Status { byte: byte as u8, bytes: bytes as u32 });
+        }
+        if let Some(micros) = words.number("delay_us", 0, DELAY_MAX.as_micros() as u64)? {
+            return Ok(Self::Delay(Duration::from_micros(micros)));
+        }
+        let bare = [
+            ("full", Self::Full),
+            ("remove", Self::Remove),
+            ("halt", Self::Halt),
+            ("wedge", Self::Wedge),
+        ];
+        match bare.into_iter().find(|(name, _)| words.take_bare(name)) {
+            Some((_, event)) => Ok(event),
+            None => Err(words.error(
+                "inject",
+                "write an event: fault=BYTE, status=BYTE, delay_us=N, full, remove, halt or wedge",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |value: bool| if value { "yes" } else { "no" };
+        writeln!(
+            f,
+            "device engines={} batches={} portal={} sva={} strict={}",
+            self.engines,
+            word(self.batches),
+            word(self.portal),
+            word(self.sva),
+            word(self.strict)
+        )?;
+        for queue in &self.queues {
+            writeln!(
+                f,
+                "queue mode={} size={} transfer={} batch={} enabled={} type={} block={}",
+                name_of(&MODES, queue.mode),
+                queue.size,
+                queue.transfer_bytes_max,
+                queue.batch_max,
+                word(queue.is_enabled),
+                name_of(&TYPES, queue.queue_type),
+                word(queue.blocks_on_fault)
+            )?;
+        }
+        self.injections.iter().try_for_each(|injection| writeln!(f, "{injection}"))
+    }
+}
+
+impl fmt::Display for Injection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.when {
+            When::At(at) => write!(f, "inject at={at}")?,
+            When::Every(step) => write!(f, "inject every={step}")?,
+            When::Between(first, last) => write!(f, "inject from={first} to={last}")?,
+        }
+        if let Some(opcode) = self.opcode {
+            write!(f, " opcode={}", opcode as u8)?;
+        }
+        match self.event {
+            Event::Fault { byte, access } => {
+                write!(f, " fault={byte} access={}", name_of(&ACCESSES, access))
+            }
+            Event::Status { byte, bytes } => write!(f, " status={byte:#04x} bytes={bytes}"),
+            Event::Delay(delay) => write!(f, " delay_us={}", delay.as_micros()),
+            Event::Full => f.write_str(" full"),
+            Event::Remove => f.write_str(" remove"),
+            Event::Halt => f.write_str(" halt"),
+            Event::Wedge => f.write_str(" wedge"),
+        }
+    }
+}
+
+/// The name of a value in a list; of a type that no list has, `none`.
+pub(crate) fn name_of<T: PartialEq>(names: &[(&'static str, T)], value: T) -> &'static str {
+    names.iter().find(|(_, one)| *one == value).map_or("none", |(name, _)| name)
+}
+
+impl QueueSettings {
+    /// The texts of the attributes `type` and `mode`.
+    pub(crate) fn names(&self) -> (&'static str, &'static str) {
+        (name_of(&TYPES, self.queue_type), name_of(&MODES, self.mode))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_their_text() {
+        let settings = Settings { batches: false, strict: true, engines: 3, ..Settings::default() }
+            .inject(When::At(3), Event::Fault { byte: 100, access: Access::Write })
+            .inject(When::Every(5), Event::Status { byte: 0x83, bytes: 7 })
+            .inject(When::Between(2, u64::MAX), Event::Delay(Duration::from_micros(50)))
+            .inject(When::At(1), Event::Full)
+            .inject(When::At(9), Event::Remove)
+            .inject(When::At(9), Event::Halt)
+            .inject(When::At(9), Event::Wedge);
+        assert_eq!(settings.to_string().parse(), Ok(settings.clone()));
+        assert_eq!("# nothing\n\n".parse(), Ok(Settings::default()));
+        let one: Settings = "inject every=2 opcode=3 full # comment".parse().unwrap();
+        assert_eq!(one.injections[0].opcode, Some(Opcode::Copy));
+        assert_eq!(one.to_string().parse(), Ok(one));
+    }
+
+    #[test]
+    fn settings_name_the_line_and_the_limit() {
+        for (text, line, reason) in [
+            ("\nqueue size=0", 2, "from 1 to 4096"),
+            ("queue size=x", 1, "from 1 to 4096"),
+            ("queue mode=both", 1, "shared or dedicated"),
+            ("queue colour=red", 1, "mode="),
+            ("device engines=17", 1, "from 1 to 16"),
+            ("device portal=1", 1, "yes or no"),
+            ("disk", 1, "device, queue or inject"),
+            ("inject full", 1, "at=N"),
+            ("inject at=1 every=2 full", 1, "at=N"),
+            ("inject at=1", 1, "an event"),
+            ("inject at=0 full", 1, "from 1"),
+            ("inject at=1 full halt", 1, "one event"),
+            ("inject at=1 opcode=99 full", 1, "operation"),
+            ("inject at=1 delay_us=99999999999", 1, "60000000"),
+        ] {
+            let error = text.parse::<Settings>().unwrap_err();
+            assert_eq!(error.line, line, "{text}");
+            assert!(error.to_string().contains(reason), "{text}: {error}");
+        }
+        assert!("queue\n".repeat(65).parse::<Settings>().is_err());
+        assert!(" ".repeat(SETTINGS_BYTES_MAX + 1).parse::<Settings>().is_err());
+    }
+
+    #[test]
+    fn injections_concern_their_numbers_alone() {
+        let concerned = |when: When| {
+            let injection = Injection { when, opcode: Some(Opcode::Copy), event: Event::Full };
+            assert!((1..9).all(|number| !injection.concerns(number, Opcode::Fill as u8)));
+            (1..9).filter(|number| injection.concerns(*number, 3)).collect::<Vec<u64>>()
+        };
+        assert_eq!(concerned(When::At(3)), [3]);
+        assert_eq!(concerned(When::Every(4)), [4, 8]);
+        assert_eq!(concerned(When::Between(6, 7)), [6, 7]);
+    }
+}

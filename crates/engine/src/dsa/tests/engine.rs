@@ -1,0 +1,224 @@
+//! The engine's rules over a fake.
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::mm::MprotectFlags;
+
+use super::{PAGE_BYTES, Pages, Rig, WRITTEN, copy};
+use crate::contract::{Engine as _, Kind};
+use crate::crc::crc32c;
+use crate::dsa::fake::{Event, QueueSettings, Settings, When};
+use crate::dsa::{Dsa, Mechanism, Mode, Options, Status, Sysfs};
+use crate::operation::{Operation, Verb};
+use crate::outcome::{Access, Error, Outcome, Refusal, Value};
+
+#[test]
+fn operations_end_with_their_values() {
+    let rig = Rig::new(Settings::default());
+    let (source, target) = (Pages::filled(3), Pages::new(3));
+    let length = 2 * PAGE_BYTES + 5;
+    assert_eq!(rig.run(copy(&source, &target, length)), WRITTEN);
+    assert_eq!(target.bytes()[..length], source.bytes()[..length]);
+    let (left, right) = (source.start.cast_const(), target.start.cast_const());
+    let compare = |length| Operation::Compare { left, right, length };
+    assert_eq!(rig.run(compare(length)), Outcome::Done(Value::Difference(None)));
+    let whole = Outcome::Done(Value::Difference(Some(length)));
+    assert_eq!(rig.run(compare(3 * PAGE_BYTES)), whole);
+    let crc = crc32c(7, &source.bytes()[..length]);
+    let sum = Operation::Crc32c { source: left, length, seed: 7 };
+    assert_eq!(rig.run(sum), Outcome::Done(Value::Crc32c(crc)));
+    let both = Operation::CopyCrc32c { target: target.start, source: left, length, seed: 7 };
+    assert_eq!(rig.run(both), Outcome::Done(Value::Crc32c(crc)));
+    assert_eq!(rig.run(Operation::Fill { target: target.start, byte: 9, length: 100 }), WRITTEN);
+    assert!(target.bytes()[..100].iter().all(|byte| *byte == 9));
+    assert_eq!(rig.engine.facts().kind, Kind::Fake);
+    assert_eq!(&*rig.engine.facts().name, "dsa:wq0.0");
+    assert_eq!(rig.engine.facts().verbs & Verb::Lists.bit(), 0);
+}
+
+#[test]
+fn mechanism_is_the_one_that_the_device_allows() {
+    let mechanism = |settings: Settings, queue, only_write| {
+        let options = Options { only_write, ..Options::default() };
+        Rig::with(settings, queue, options, 4).engine.mechanism()
+    };
+    let unsafe_device = Settings { portal: false, ..Settings::default() };
+    assert_eq!(mechanism(Settings::default(), 0, false), Some(Mechanism::Enqueue));
+    assert_eq!(mechanism(Settings::default(), 1, false), Some(Mechanism::DirectStore));
+    assert_eq!(mechanism(Settings::default(), 1, true), Some(Mechanism::Write));
+    assert_eq!(mechanism(unsafe_device, 0, false), Some(Mechanism::Write));
+}
+
+/// A dedicated queue loses what does not fit, so that the engine must not submit it.
+#[test]
+fn dedicated_queue_never_loses_a_descriptor() {
+    let queue = QueueSettings { mode: Mode::Dedicated, size: 8, ..QueueSettings::default() };
+    for only_write in [false, true] {
+        let settings = Settings::default().queues([queue.clone()]);
+        let options = Options { only_write, ..Options::default() };
+        let rig = Rig::with(settings, 0, options, 128);
+        rig.fake.wedge();
+        let (source, target) = (Pages::filled(1), Pages::new(1));
+        let started: Vec<_> = (0..20).map(|_| rig.start(copy(&source, &target, 64))).collect();
+        let accepted: Vec<_> = started.into_iter().flatten().collect();
+        assert_eq!(accepted.len(), 8);
+        assert_eq!(rig.fake.counts().full, 0);
+        rig.fake.reset();
+        accepted.into_iter().for_each(|index| assert_eq!(rig.wait(index), WRITTEN));
+        assert_eq!(rig.run(copy(&source, &target, 64)), WRITTEN);
+    }
+}
+
+#[test]
+fn ten_thousand_submissions_against_a_small_queue_lose_nothing() {
+    let queue = QueueSettings { size: 128, ..QueueSettings::default() };
+    let rig = Rig::with(Settings::default().queues([queue]), 0, Options::default(), 10_000);
+    let (source, target) = (Pages::filled(40), Pages::new(40));
+    let mut started = Vec::new();
+    let mut refused = Vec::new();
+    for number in 0..10_000 {
+        let operation = Operation::Copy {
+            source: source.start.wrapping_add(number * 16).cast_const(),
+            target: target.start.wrapping_add(number * 16),
+            length: 16,
+        };
+        match rig.start(operation) {
+            Ok(index) => started.push(index),
+            Err(Refusal::Full) => refused.push(number),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(started.len() + refused.len(), 10_000);
+    started.into_iter().for_each(|index| assert_eq!(rig.wait(index), WRITTEN));
+    let (source, target) = (source.bytes(), target.bytes());
+    for number in 0..10_000 {
+        let range = number * 16..number * 16 + 16;
+        let is_copied = target[range.clone()] == source[range];
+        assert_eq!(is_copied, !refused.contains(&number), "{number}");
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_accessed_is_a_partial_result() {
+    let rig = Rig::new(Settings::default());
+    let (source, target) = (Pages::filled(4), Pages::new(4));
+    target.protect_from(3, MprotectFlags::READ);
+    let write = Outcome::Partial {
+        bytes_done: 3 * PAGE_BYTES,
+        address: target.start.addr() + 3 * PAGE_BYTES,
+        access: Access::Write,
+    };
+    assert_eq!(rig.run(copy(&source, &target, 4 * PAGE_BYTES)), write);
+    assert_eq!(target.bytes()[..3 * PAGE_BYTES], source.bytes()[..3 * PAGE_BYTES]);
+    source.unmap_from(2);
+    let read = Outcome::Partial {
+        bytes_done: 2 * PAGE_BYTES,
+        address: source.start.addr() + 2 * PAGE_BYTES,
+        access: Access::Read,
+    };
+    assert_eq!(rig.run(copy(&source, &target, 4 * PAGE_BYTES)), read);
+    let null = Operation::Copy { target: std::ptr::null_mut(), source: source.start, length: 9 };
+    let at_null = Outcome::Partial { bytes_done: 0, address: 0, access: Access::Write };
+    assert_eq!(rig.run(null), at_null);
+    let top = std::ptr::without_provenance_mut(usize::MAX - 20);
+    let outcome = rig.run(Operation::Fill { target: top, byte: 1, length: 10 });
+    assert!(matches!(outcome, Outcome::Partial { bytes_done: 0, .. }), "{outcome:?}");
+}
+
+/// Every status that is neither success nor fault: the engine did not finish, and says so.
+#[test]
+fn statuses_become_results_with_cause_and_remedy() {
+    for number in 1..0x80 {
+        let event = Event::Status { byte: number, bytes: 0 };
+        let rig = Rig::new(Settings::default().inject(When::At(1), event));
+        let (source, target) = (Pages::filled(1), Pages::new(1));
+        let outcome = rig.run(copy(&source, &target, 100));
+        let status = Status::of(number).0;
+        if status.is_success() {
+            assert_eq!(outcome, WRITTEN);
+        } else if status.is_fault() {
+            // The fault names no address that is mapped: nothing can be touched.
+            assert_eq!(
+                outcome,
+                Outcome::Partial { bytes_done: 0, address: 0, access: Access::Read }
+            );
+        } else {
+            assert_eq!(outcome, Outcome::Refused(Refusal::Status(number)));
+            let text = rig.engine.troubles()[0].to_string();
+            for part in ["dsa:wq0.0", status.cause(), status.remedy()] {
+                assert!(text.contains(part), "{text}");
+            }
+        }
+        assert_eq!(rig.run(copy(&source, &target, 100)), WRITTEN);
+    }
+}
+
+#[test]
+fn removed_device_refuses_new_operations() {
+    let rig = Rig::new(Settings::default());
+    let (source, target) = (Pages::filled(1), Pages::new(1));
+    rig.fake.remove();
+    for only_write in [false, true] {
+        let options = Options { only_write, ..Options::default() };
+        let rig = Rig::with(Settings::default(), 0, options, 8);
+        rig.fake.remove();
+        let refused = rig.start(copy(&source, &target, 8)).unwrap_err();
+        assert_eq!(refused, if only_write { Refusal::Gone } else { Refusal::Full });
+    }
+}
+
+#[test]
+fn revoke_ends_what_is_pending_and_later_starts() {
+    let rig = Rig::new(Settings::default());
+    let (source, target) = (Pages::filled(1), Pages::new(1));
+    assert_eq!(rig.run(copy(&source, &target, 8)), WRITTEN);
+    rig.fake.halt();
+    let pending = rig.start(copy(&source, &target, 8)).unwrap();
+    assert_eq!(rig.slots.outcome(pending), None);
+    rig.engine.revoke();
+    assert_eq!(rig.wait(pending), Outcome::Gone);
+    assert_eq!(rig.start(copy(&source, &target, 8)), Err(Refusal::Gone));
+    assert_eq!(rig.engine.mechanism(), None);
+    rig.engine.revoke();
+}
+
+/// Threads start and poll while another closes the queue: every operation ends once.
+#[test]
+fn revoke_races_with_starts() {
+    for round in 0..20 {
+        let delay = Event::Delay(Duration::from_micros(20));
+        let rig = Rig::new(Settings::default().inject(When::Every(3), delay));
+        let (source, target) = (Pages::filled(4), Pages::new(4));
+        thread::scope(|scope| {
+            for lane in 0..3 {
+                let (rig, source, target) = (&rig, &source, &target);
+                scope.spawn(move || {
+                    for number in 0..50 {
+                        let offset = lane * PAGE_BYTES + number * 64;
+                        let operation = Operation::Copy {
+                            source: source.start.wrapping_add(offset).cast_const(),
+                            target: target.start.wrapping_add(offset),
+                            length: 64,
+                        };
+                        let Ok(index) = rig.start(operation) else { continue };
+                        let outcome = rig.wait(index);
+                        assert!(matches!(outcome, Outcome::Gone | WRITTEN), "{outcome:?}");
+                    }
+                });
+            }
+            thread::sleep(Duration::from_micros(50 * round));
+            rig.engine.revoke();
+        });
+    }
+}
+
+#[test]
+fn missing_queue_names_the_broken_link() {
+    let sysfs = Sysfs::at("/nonexistent");
+    let slots = crate::slots::Slots::new(1);
+    let error = Dsa::open(&sysfs, None, Options::default(), slots).unwrap_err();
+    assert!(matches!(error, Error::Missing { .. }));
+    let text = error.to_string();
+    assert!(text.contains("DSA: device: none") && text.contains("haul engine fake"), "{text}");
+}
