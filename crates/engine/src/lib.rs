@@ -48,9 +48,9 @@ mod callbacks;
 mod contract;
 mod cpu;
 mod crc;
+pub mod dsa;
 #[cfg(all(test, loom))]
 mod interleavings;
-pub mod dsa;
 mod operation;
 mod outcome;
 mod pending;

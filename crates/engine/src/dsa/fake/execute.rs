@@ -3,8 +3,8 @@
 use rustix::io::Errno;
 
 use super::settings::QueueSettings;
-use crate::dsa::completion::{Completion, RECORD_BYTES};
 use crate::crc::crc32c;
+use crate::dsa::completion::{Completion, RECORD_BYTES};
 use crate::dsa::descriptor::{Descriptor, Opcode, flag};
 use crate::dsa::memory::{self, CopyFailure, Direction, Failure};
 use crate::dsa::status::Status;
