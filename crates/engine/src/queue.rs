@@ -17,13 +17,13 @@ use crate::slots::{Index, SLOTS_MAX, Slots};
 use crate::watcher::{Watched, Watcher};
 use crate::worker::{Worker, WorkerSettings};
 
-/// The size in bytes from which `auto` gives an operation to the helper thread, if `haul.toml`
-/// has none for this machine. Below, a submission and the cost of reading the target from the
-/// other core's cache outweigh the copy (bench/record/engine).
+/// The size in bytes from which `auto` gives an operation to the helper thread, until a program
+/// [sets](set_break_even) what `haul engine bench` measured. A stated default: two pieces of a
+/// copy, so that a caller that waits can take part.
 pub const BREAK_EVEN: usize = 64 << 10;
 
-/// The size in bytes from which `auto` wakes a sleeping helper thread: at 10 GB/s a copy of 100 us,
-/// some twenty times the cost of waking.
+/// The size in bytes from which `auto` wakes a sleeping helper thread. A stated default: at 10 GB/s
+/// a copy of 100 us, which is long beside a system call.
 pub const WAKE_MIN: usize = 1 << 20;
 
 /// How a queue routes operations.

@@ -33,6 +33,7 @@
 //! - [`outcome`]: turns the outcome of an interleaved run into records;
 //! - [`copy`]: memcpy, memmove and memset;
 //! - [`heap`]: allocation, compared with libc, the general heaps and DPDK;
+//! - [`engine`]: copies beside the CPU, compared with a copy and with a thread behind a channel;
 //! - [`channel`]: bulk transfer between two processes, compared with pipes, UCX, MPI and iceoryx2;
 //! - [`forward`]: packets through a virtual machine's card, compared with testpmd and Open vSwitch;
 //! - [`field`]: whole programs, with a change and without;
@@ -44,6 +45,7 @@ pub mod channel;
 pub mod context;
 pub mod copy;
 pub mod drive;
+pub mod engine;
 pub mod error;
 pub mod experiment;
 pub mod field;

@@ -18,11 +18,12 @@
 //! | [`copy`](mod@copy) | memcpy, memmove and memset | |
 //! | [`heap`] | the heap of huge pages, with the thread that maintains one | |
 //! | [`channel`] | bulk transfer between two processes | `channel` |
+//! | [`engine`] | copies beside the CPU | `engine` |
 //! | [`forward`] | packets forwarded in bursts between ports | `forward` |
 //! | [`telemetry`] | a client of DPDK's telemetry | `forward` |
 //!
 //! Each part is a separate crate, which this crate re-exports. The features `channel` and
-//! `tuning` are on by default, `forward` is not.
+//! `tuning` are on by default, `engine` and `forward` are not.
 //!
 //! A Rust program calls [`init`] (feature `tuning`) once, early in `main`, to apply the
 //! thresholds that were measured on its machine. Without this call, the defaults for the
@@ -41,6 +42,9 @@ mod housekeeper;
 pub use haul_channel as channel;
 #[doc(inline)]
 pub use haul_copy as copy;
+#[cfg(feature = "engine")]
+#[doc(inline)]
+pub use haul_engine as engine;
 #[cfg(feature = "forward")]
 #[doc(inline)]
 pub use haul_forward as forward;
@@ -92,6 +96,11 @@ struct CopyPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/channel.md")]
 struct ChannelPage;
+
+/// The examples of `docs/engine.md`, which must stay true.
+#[cfg(all(doctest, feature = "engine"))]
+#[doc = include_str!("../../../docs/engine.md")]
+struct EnginePage;
 
 /// The examples of `docs/heap.md`, which must stay true.
 #[cfg(doctest)]

@@ -2,12 +2,84 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use haul_experiments::engine::Subject;
+use haul_model::Sizes;
+
+use super::time::budget;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Engine {
+    List(List),
+    Bench(Bench),
     Fake(Fake),
+}
+
+/// The engines of this machine, and what each is made of.
+///
+/// Lists the engines that this process can use: the CPU itself, a helper thread, the choice
+/// between both, and each usable queue of an Intel DSA. A fake DSA is listed as fake.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul engine list\n  haul engine fake -- haul engine list")]
+pub(crate) struct List {
+    /// Print each engine as a record, one per line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Submission, latency, throughput, overlap and tail of copies beside the CPU.
+///
+/// Copies buffers with each engine, interleaved, and compares it with inline, the CPU itself.
+/// submit: the caller's time for a submission while the helper thread polls. latency: a copy that
+/// is waited for at once. throughput: copies that the engine does alone. overlap: the share of a
+/// copy that is hidden behind computing of the same duration. tail: the 99.9th percentile of
+/// requests of 1 KiB that a thread answers beside copies of 10 MiB. break_even: the smallest size
+/// from which the engine hides some of the copy.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul engine bench --sizes 64KiB,1MiB --engine inline,worker,auto\n\n\
+    Peers: thread (a thread that receives copies from a channel of the standard library)."
+)]
+pub(crate) struct Bench {
+    /// Sizes of the copies: a list such as 4KiB,64KiB, or a range FIRST..LAST[:STEP]
+    #[arg(long, value_name = "SIZES", default_value = "4KiB,64KiB,1MiB,16MiB")]
+    pub(crate) sizes: Sizes,
+    /// haul's engines: inline, worker, auto; inline is always measured
+    #[arg(
+        long,
+        value_name = "NAMES",
+        default_value = "inline,worker,auto",
+        value_delimiter = ',',
+        value_parser = engine
+    )]
+    pub(crate) engine: Vec<Subject>,
+    /// The peers: thread
+    #[arg(
+        long,
+        value_name = "PEERS",
+        default_value = "thread",
+        value_delimiter = ',',
+        value_parser = peer
+    )]
+    pub(crate) against: Vec<Subject>,
+    /// Time for the rounds of everything together [default: 1s for each size, 3s for the tail]
+    #[arg(long, value_name = "TIME", value_parser = budget)]
+    pub(crate) budget: Option<Duration>,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn engine(name: &str) -> Result<Subject, String> {
+    let found = Subject::of(name).filter(|subject| *subject != Subject::Thread);
+    found.ok_or_else(|| "the engines are inline, worker, auto".to_owned())
+}
+
+fn peer(name: &str) -> Result<Subject, String> {
+    let found = Subject::of(name).filter(|subject| *subject == Subject::Thread);
+    found.ok_or_else(|| "the only peer is thread".to_owned())
 }
 
 /// Runs a program with a fake DSA, or shows one until Ctrl-C.

@@ -30,6 +30,8 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul copy bench --size-class 0-16 --json", Run("--budget 1", "copy.size_class")),
     ("haul copy bench --sizes", Run("--sizes 2KiB..4KiB --budget 1", "2 KiB")),
     ("haul copy tune", Elsewhere("scripts/test benchmark, with --budget 5")),
+    ("haul engine list", Run("", "worker")),
+    ("haul engine bench", Run("--sizes 4KiB --budget 0.5", "latency")),
     ("haul channel list", Run("", "ring")),
     ("haul channel recv", Elsewhere("channel.rs, both ends")),
     ("haul channel send", Elsewhere("channel.rs, both ends")),

@@ -36,6 +36,11 @@ pub const LEFT_OUT: &str = "left_out";
 /// The subjects that are installed on the machine and were not requested.
 pub const INSTALLED: &str = "installed";
 
+// Engines.
+
+/// What an engine is made of: software, hardware or fake.
+pub const ENGINE_KIND: &str = "kind";
+
 // Copies.
 
 /// memcpy, memmove or memset.

@@ -1,6 +1,14 @@
 //! `haul engine`: one module per subcommand.
+//!
+//! From the bottom up:
+//!
+//! - `list`: `haul engine list`;
+//! - `bench`: `haul engine bench`;
+//! - `fake`: `haul engine fake`.
 
+mod bench;
 mod fake;
+mod list;
 
 use super::Command;
 use crate::arguments::engine::Engine;
@@ -12,6 +20,8 @@ use crate::error::Error;
 /// A value is wrong, or an input cannot be read.
 pub(super) fn of(arguments: Engine) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
+        Engine::List(arguments) => Box::new(list::List::new(&arguments)),
+        Engine::Bench(arguments) => Box::new(bench::Bench::new(arguments)),
         Engine::Fake(arguments) => Box::new(fake::Fake::check(arguments)?),
     })
 }
