@@ -34,12 +34,16 @@ pub(crate) unsafe fn check(operation: &Operation) -> Result<(), Refusal> {
         }
         Operation::Lists { targets, target_count, sources, source_count } => {
             // SAFETY: the caller's promise.
-            let (to, from) = unsafe { (list(targets, target_count), list(sources, source_count)) };
+            let to = unsafe { list(targets, target_count) };
+            // SAFETY: as above.
+            let from = unsafe { list(sources, source_count) };
             let mut all = to.iter().chain(from);
             // SAFETY: the caller's promise.
-            let sums = unsafe { (total(targets, target_count), total(sources, source_count)) };
-            sums.0 == sums.1
-                && isize::try_from(sums.0).is_ok()
+            let size = unsafe { total(targets, target_count) };
+            // SAFETY: as above.
+            let source_size = unsafe { total(sources, source_count) };
+            size == source_size
+                && isize::try_from(size).is_ok()
                 && all.all(|region| is_range(region.start, region.length))
         }
     };
