@@ -5,7 +5,7 @@
 //! ```text
 //! IDLE -> SUBMITTED -> CLAIMED -> IDLE        the record is written, the slot ends
 //!             ^           |
-//!             +-----------+                   a page fault: the page is touched, the rest submitted
+//!             +-----------+           a page fault: the page is touched, the rest submitted
 //! ```
 //!
 //! A thread that sees a record claims the slot before it reads the record again, because the slot
