@@ -39,8 +39,7 @@
 //! - `queue`: the front of every engine;
 //! - `pending`: the handle of an operation over owned buffers;
 //! - `scope`: operations over borrowed buffers;
-//! - `callbacks`: callbacks on the caller's thread;
-//! - `interleavings`: the protocols under loom.
+//! - `callbacks`: callbacks on the caller's thread.
 
 mod bell;
 mod buffer;

@@ -321,7 +321,7 @@ unsafe impl<T: Target, S: Buffer> Task for CopyCrc32c<T, S> {
 /// use haul_engine::{Lists, Queue};
 /// let lists = Lists::new(vec![vec![0; 4], vec![0; 1]], vec![&b"ab"[..], &b"cde"[..]]);
 /// let (lists, result) = Queue::inline().submit(lists).wait();
-/// assert_eq!((result, &lists.targets[0][..], &lists.targets[1][..]), (Ok(()), &b"abcd"[..], &b"e"[..]));
+/// assert_eq!((result, lists.targets.concat()), (Ok(()), b"abcde".to_vec()));
 /// ```
 #[derive(Debug)]
 pub struct Lists<T, S> {
