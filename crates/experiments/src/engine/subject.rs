@@ -56,9 +56,18 @@ impl Subject {
             Self::Auto => Queue::auto(),
             Self::Thread => return Ok(Copier::Thread(Thread::start()?)),
         };
-        let failed = |error: haul_engine::Error| Error::Thread(std::io::Error::other(error));
-        Ok(Copier::Queue(queue.map_err(failed)?))
+        Ok(Copier::Queue(queue.map_err(|error| not_started(&error))?))
     }
+}
+
+/// The thread of a subject was not started.
+fn not_started(error: &impl ToString) -> Error {
+    haul_measure::Error::Thread {
+        thread: 0,
+        threads: 1,
+        reason: std::io::Error::other(error.to_string()),
+    }
+    .into()
 }
 
 /// A running subject.
@@ -142,7 +151,7 @@ impl Thread {
                 count.fetch_add(1, Ordering::Release);
             }
         };
-        let thread = std::thread::Builder::new().spawn(run).map_err(Error::Thread)?;
+        let thread = std::thread::Builder::new().spawn(run).map_err(|error| not_started(&error))?;
         Ok(Self { jobs: Some(jobs), results, done, submitted: 0, thread: Some(thread) })
     }
 
