@@ -1,5 +1,5 @@
-//! `haul forward pvp` with switches that load a library: what is refused before anything starts, and
-//! that the library reaches the switch alone.
+//! `haul forward pvp` with switches that load a library: what is refused before anything starts,
+//! and that the library reaches the switch alone.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,25 +13,25 @@ use crate::{haul, run};
 
 /// Prints what the library of haul's ring prints, and leaves a file named after each process that
 /// loads it.
-const TELLS: &str = r#"
+const REPORTS: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-static int tells(void) {
+static int is_asked(void) {
     const char *asked = getenv("HAUL_RTE_VHOST");
     return asked != NULL && strcmp(asked, "tell") == 0;
 }
 __attribute__((constructor)) static void start(void) {
     char name[17] = "", path[4096];
     prctl(PR_GET_NAME, name);
-    snprintf(path, sizeof path, "%s/%s-%d", FOLDER, name, tells());
+    snprintf(path, sizeof path, "%s/%s-%d", FOLDER, name, is_asked());
     close(open(path, O_CREAT | O_WRONLY, 0600));
 }
 __attribute__((destructor)) static void end(void) {
-    if (tells())
+    if (is_asked())
         fprintf(stderr, "haul: rte_vhost: /vm: served %d packets, handed 2 to DPDK\n", SERVED);
 }
 "#;
@@ -39,7 +39,7 @@ __attribute__((destructor)) static void end(void) {
 /// Builds the library at this path. It names its processes in `folder`.
 fn build(library: &Path, folder: &Path, served: u32) {
     let source = library.with_extension("c");
-    fs::write(&source, TELLS).unwrap();
+    fs::write(&source, REPORTS).unwrap();
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-O1"]);
     compiler.arg(format!("-DFOLDER=\"{}\"", folder.display())).arg(format!("-DSERVED={served}"));

@@ -254,7 +254,7 @@ impl Session {
     /// it gives once the guest has ended.
     pub(super) fn quit(mut self) -> Option<Served> {
         if self.is_telling {
-            // Without the account, the library served nothing that it tells.
+            // A library that serves nothing prints no account.
             let _ = self.terminal.hear_until(" to DPDK", TELL_TIMEOUT);
         }
         self.terminal.end(&[], Duration::ZERO);
