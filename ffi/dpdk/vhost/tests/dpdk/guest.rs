@@ -133,9 +133,9 @@ impl Guest {
 /// every eleventh, and bytes that differ for each packet.
 fn content(index: u64, size: usize) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5];
-    if index % 7 == 0 {
+    if index.is_multiple_of(7) {
         bytes[..6].fill(0xFF);
-    } else if index % 11 == 0 {
+    } else if index.is_multiple_of(11) {
         bytes[0] = 1;
     }
     let mut state = index.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
