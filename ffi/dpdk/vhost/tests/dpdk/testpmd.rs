@@ -180,7 +180,7 @@ impl Testpmd {
         let (start, end) = (self.text.len(), Instant::now() + PATIENCE);
         // An event of the port prints a prompt as well, so that the answer may come behind it.
         self.say("show port xstats 0");
-        while !self.text[start..].contains("tx_q0_size_1519_max_packets: ") {
+        while !self.text[start..].contains("tx_q0_guest_notifications: ") {
             self.read(end);
         }
         let text = &self.text[start..];
