@@ -16,7 +16,7 @@
 //! - `dpdk`: DPDK's functions and structures;
 //! - `settings`: the environment;
 //! - `mbuf`: DPDK's packets and their pools;
-//! - `gate`: who accesses a ring, this library or DPDK;
+//! - `gate`: whether this library or DPDK accesses a ring;
 //! - `life`: what a device's events mean for its rings;
 //! - `statistics`: counters, as librte_vhost counts;
 //! - `paths`: the program's callbacks, by the path of a device;

@@ -173,11 +173,17 @@ impl Testpmd {
 
     /// The counters of the port by their names.
     pub(crate) fn counters(&mut self) -> BTreeMap<String, u64> {
-        let text = self.say("show port xstats 0");
         let counter = |line: &str| {
             let (name, value) = line.trim().rsplit_once(": ")?;
             Some((name.to_owned(), value.parse().ok()?))
         };
+        let (start, end) = (self.text.len(), Instant::now() + PATIENCE);
+        // An event of the port prints a prompt as well, so that the answer may come behind it.
+        self.say("show port xstats 0");
+        while !self.text[start..].contains("tx_q0_guest_notifications: ") {
+            self.read(end);
+        }
+        let text = &self.text[start..];
         text.lines().filter_map(counter).collect()
     }
 
