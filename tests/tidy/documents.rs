@@ -40,9 +40,10 @@ const DOCUMENT_BYTES_MAX: u64 = 200_000;
 const PARTS: [&str; 5] = ["Quick start", "Guarantees", "Interface", "Figures", "Limits"];
 
 /// Pages about parts that programs use. These pages must have all headings in [`PARTS`].
-const COMPONENTS: [&str; 9] = [
+const COMPONENTS: [&str; 10] = [
     "docs/burst.md",
     "docs/channel.md",
+    "docs/copy-preload.md",
     "docs/copy.md",
     "docs/forward-pvp.md",
     "docs/forward.md",

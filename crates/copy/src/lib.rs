@@ -29,6 +29,7 @@
 //!
 //! # Modules, lowest first
 //!
+//! - [`early`]: copies before the dynamic linker has relocated their library;
 //! - `opaque`: values that hide their origin from the compiler;
 //! - `small`: up to 64 bytes, inlined;
 //! - `arch`: the algorithm, written once over a cache line in registers, and a thin file for each
@@ -51,6 +52,8 @@
 
 #[cfg(test)]
 extern crate std;
+
+pub mod early;
 
 mod opaque;
 

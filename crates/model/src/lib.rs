@@ -24,6 +24,7 @@
 //! - `number`: whole numbers in as few bytes as possible;
 //! - [`trace`]: the file format of a recorded history of allocations;
 //! - [`stream`]: the file format of a recorded thread's calls of memcpy, memmove and memset;
+//! - [`profile`]: the profile of a program's copies and fills;
 //! - [`picture`]: the content of a page of a heap, as text;
 //! - [`capture`]: the headers of a packet capture;
 //! - [`pcie`]: the PCIe traffic of a packet workload.
@@ -56,6 +57,8 @@ pub mod trace;
 
 #[cfg(feature = "records")]
 pub mod stream;
+
+pub mod profile;
 
 #[cfg(feature = "records")]
 pub mod picture;

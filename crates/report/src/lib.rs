@@ -26,6 +26,7 @@
 //! - `sim`: the simulated server's tables and figures, drawn;
 //! - `forward`: the forwarder's rates, ledger and histograms, drawn;
 //! - `burst`: bursts of a running program, drawn;
+//! - `profile`: the copies of a program, drawn;
 //! - `sweep`: a modelled NIC over the packet rate, drawn;
 //! - `terms`: the traffic of a packet workload, term by term, drawn;
 //! - `findings`: the sentences at the top of the page;
@@ -57,6 +58,8 @@ mod sim;
 
 mod burst;
 mod forward;
+
+mod profile;
 
 mod sweep;
 

@@ -29,6 +29,7 @@ pub(crate) fn command(record: &Record) -> String {
         name::COPY_STREAM => "haul copy bench --stream STREAM".into(),
         name::COPY_ADVISE => "haul copy advise".into(),
         name::COPY_TUNE => "haul copy tune".into(),
+        name::COPY_PROFILE => "haul copy profile -- CMD".into(),
         name::CHANNEL_TRANSFER => channel_bench(record),
         name::FORWARD_BURST => "haul forward --port gen --port sink --for 5s".into(),
         flow if flow.starts_with(name::FORWARD) => forward_pvp(record),

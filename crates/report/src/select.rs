@@ -229,6 +229,7 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | key::OVER_BEST_LOW
             | key::OVER_BEST_HIGH
             | key::BATCHES
+            | key::SAMPLED
             | key::POLLS
             | key::EMPTY_POLLS
             | key::PACKETS_COUNTED

@@ -10,6 +10,7 @@ use haul_experiments::copy::{Function, ThenRead};
 use haul_measure::Level;
 use haul_model::{SizeClass, Sizes};
 
+use super::copy_preload::{Profile, Run};
 use super::copy_record::Record;
 use super::number::number;
 use super::time::budget;
@@ -22,6 +23,8 @@ pub(crate) enum Copy {
     Advise(Advise),
     Tune(Tune),
     Record(Record),
+    Run(Run),
+    Profile(Profile),
 }
 
 /// The kernels, which of them run here, and the thresholds in use.

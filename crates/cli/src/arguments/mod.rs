@@ -7,6 +7,7 @@
 //! - `sizes`: how sizes and their ranges are written;
 //! - `users`: how users are named whose processes may connect;
 //! - `settings`: options that few runs need, as a file in TOML;
+//! - `copy_preload`: the arguments of `haul copy run` and `haul copy profile`;
 //! - `copy_record`: the arguments of `haul copy record`;
 //! - `copy`: the arguments of `haul copy`;
 //! - `channel`: the arguments of `haul channel`;
@@ -21,6 +22,7 @@
 
 pub(crate) mod channel;
 pub(crate) mod copy;
+pub(crate) mod copy_preload;
 pub(crate) mod copy_record;
 #[cfg(test)]
 mod documents;

@@ -49,7 +49,7 @@ pub(super) enum Closed {
 
 /// The command of a program with a library preloaded, before those of the environment.
 pub(super) fn command(program: &[OsString], library: &Path) -> std::process::Command {
-    let mut preload = library.as_os_str().to_owned();
+    let mut preload = of_either_class(library);
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
         preload.push(others);
@@ -59,18 +59,57 @@ pub(super) fn command(program: &[OsString], library: &Path) -> std::process::Com
     command
 }
 
+/// The path to preload. If the library lies in a folder that the dynamic linker knows as `$LIB`,
+/// and an installation has a library for 32-bit programs in theirs, the path works for both: a
+/// 32-bit child would otherwise report that the library has the wrong class.
+fn of_either_class(library: &Path) -> OsString {
+    let whole = library.as_os_str().as_bytes();
+    let (Some(folder), Some(name)) = (library.parent(), library.file_name()) else {
+        return library.into();
+    };
+    for own in LIB {
+        let Some(prefix) = folder.as_os_str().as_bytes().strip_suffix(own.as_bytes()) else {
+            continue;
+        };
+        let prefix = Path::new(OsStr::from_bytes(prefix));
+        if LIB_32.iter().any(|other| prefix.join(other).join(name).is_file())
+            && !whole.contains(&b'$')
+        {
+            return prefix.join("$LIB").join(name).into();
+        }
+    }
+    library.into()
+}
+
+/// The values of `$LIB` (ld.so(8)) in 64-bit programs, on Debian and elsewhere.
+const LIB: [&str; 3] = ["lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64"];
+
+/// The values of `$LIB` in 32-bit programs.
+const LIB_32: [&str; 3] = ["lib/i386-linux-gnu", "lib/arm-linux-gnueabihf", "lib"];
+
 /// Path of a library: beside this program, as cargo builds the two, or in the `lib` beside the
 /// `bin` of an installation. `package` builds it.
 ///
 /// # Errors
-/// There is none.
+/// There is none, or its path has a character that separates libraries in `LD_PRELOAD`.
 pub(super) fn library(name: &'static str, package: &'static str) -> Result<PathBuf, Error> {
     let folder = env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
     let folder = folder.unwrap_or_default();
-    let places =
-        ["", "../lib", "../lib64", "../lib/haul"].map(|place| folder.join(place).join(name));
-    match places.iter().find(|path| path.is_file()) {
-        Some(path) => Ok(path.canonicalize().unwrap_or_else(|_| path.clone())),
+    let places = [
+        "",
+        "../lib/x86_64-linux-gnu",
+        "../lib/aarch64-linux-gnu",
+        "../lib64",
+        "../lib",
+        "../lib/haul",
+    ]
+    .map(|place| folder.join(place).join(name));
+    let found = places.iter().find(|path| path.is_file());
+    match found.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())) {
+        Some(path) if path.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) => {
+            Err(Error::PreloadPath { path })
+        }
+        Some(path) => Ok(path),
         None => Err(Error::NoRecorder { folder, name, package }),
     }
 }

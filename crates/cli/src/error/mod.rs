@@ -92,6 +92,24 @@ pub(crate) enum Error {
         /// The package that builds it.
         package: &'static str,
     },
+    /// A library whose path `LD_PRELOAD` cannot hold.
+    #[error("cannot preload {}: LD_PRELOAD ends a path at a space and at a colon; move haul's files to a folder \
+        without them", path.display())]
+    PreloadPath {
+        /// The library.
+        path: PathBuf,
+    },
+    /// A program of which there is no profile.
+    #[error("profiled nothing of {}: {why}; see docs/copy-preload.md", program.display())]
+    NoProfile {
+        /// The program.
+        program: OsString,
+        /// The reason, as far as haul can see it.
+        why: &'static str,
+    },
+    /// A file that is not a profile.
+    #[error(transparent)]
+    Profile(#[from] haul_model::profile::ProfileError),
     /// No file for the recording of copies.
     #[error(
         "cannot make {room} of room for the recording in {}: {reason}; name another folder in \

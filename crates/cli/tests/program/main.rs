@@ -6,6 +6,7 @@ mod channel_bench;
 mod channel_stream;
 mod compare;
 mod copy_advise;
+mod copy_preload;
 mod copy_record;
 mod copy_stream;
 mod definition;

@@ -139,6 +139,9 @@ fn installation_is_complete_and_stripped() {
     ] {
         assert!(fs::metadata(prefix.join(file)).is_ok_and(|found| found.len() > 0), "{file}");
     }
+    // One path with $LIB serves the programs of either class.
+    let copies = ["lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"];
+    assert!(copies.iter().any(|lib| prefix.join(lib).join("libhaul_copy.so").is_file()));
     let installed = prefix.join("bin/haul");
     let version = run(Command::new(&installed).arg("--version")).expect(0).out;
     assert_eq!(version, run(&mut haul(&["--version"])).out);

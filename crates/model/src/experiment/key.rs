@@ -79,6 +79,18 @@ pub const CALLS: &str = "calls";
 pub const SITES: &str = "sites";
 /// The call site: module, offset and function.
 pub const SITE: &str = "site";
+/// The calls that were sampled.
+pub const SAMPLED: &str = "sampled";
+/// The number of profiled processes.
+pub const PROCESSES: &str = "processes";
+/// The mean work between two samples of a thread: the bytes and a constant for each call.
+pub const WORK_PER_SAMPLE_BYTES: &str = "work_per_sample_bytes";
+/// The size that half of the calls do not exceed, rounded up to a power of two less one.
+pub const SIZE_MEDIAN_BYTES: &str = "size_median_bytes";
+/// The largest size, rounded up likewise.
+pub const SIZE_MAX_BYTES: &str = "size_max_bytes";
+/// The share of copies with source and target less than 4 KiB apart.
+pub const NEAR: &str = "near";
 /// The memory that the calls use.
 pub const ARENA_BYTES: &str = "arena_bytes";
 /// How the recorder knows when targets are read.

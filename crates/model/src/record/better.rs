@@ -13,8 +13,9 @@ pub enum Better {
 }
 
 /// Experiments whose figures only describe something, so that no figure is better than another.
-const DESCRIBED: [&str; 11] = [
+const DESCRIBED: [&str; 12] = [
     name::COMPARE,
+    name::COPY_PROFILE,
     name::HEAP_LIST,
     name::HEAP_TRACE,
     name::HEAP_MAP,

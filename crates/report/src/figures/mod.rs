@@ -24,7 +24,7 @@ use haul_model::experiment::name;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{burst, compare, forward, map, sim, sweep, terms, text};
+use crate::{burst, compare, forward, map, profile, sim, sweep, terms, text};
 
 pub(crate) use drawing::Drawing;
 
@@ -191,6 +191,7 @@ fn figure<'a>(
         _ => sim::html(experiment, &records)
             .or_else(|| forward::html(experiment, &records))
             .or_else(|| burst::html(experiment, &records))
+            .or_else(|| profile::html(experiment, &records))
             .or_else(|| sweep::html(experiment, &records))
             .or_else(|| terms::html(experiment, &records)),
     };
@@ -203,6 +204,9 @@ fn figure<'a>(
         }
         (None, None, Some(_)) if experiment == name::COMPARE => (COMPARE_TITLE, COMPARE_ABOUT),
         (None, None, Some(_)) if experiment == name::PCIE_BURST => (burst::TITLE, burst::ABOUT),
+        (None, None, Some(_)) if experiment == name::COPY_PROFILE => {
+            (profile::TITLE, profile::ABOUT)
+        }
         (None, None, Some(_)) if experiment == name::PCIE_SWEEP => (sweep::TITLE, sweep::ABOUT),
         (None, None, Some(_)) if experiment == name::HEAP_MAP => (MAP_TITLE, MAP_ABOUT),
         (None, None, None) if plot.is_some() => {

@@ -20,7 +20,7 @@ pub(super) fn name(section: &Section<'_>) -> String {
 
 /// The kind of the page as text before the machine's name.
 pub(super) fn kind(section: &Section<'_>) -> &'static str {
-    const KINDS: [(&str, &str); 15] = [
+    const KINDS: [(&str, &str); 16] = [
         (name::COMPARE, "What changed on"),
         (name::SIM_SWEEP, "A sweep of simulated servers, by"),
         (name::SIM, "A simulated server, by"),
@@ -30,6 +30,7 @@ pub(super) fn kind(section: &Section<'_>) -> &'static str {
         (name::HEAP_LIST, "Heaps shared by name on"),
         (name::HEAP, "Allocation on"),
         (name::COPY_TUNE, "Thresholds tuned for"),
+        (name::COPY_PROFILE, "A program’s copies, profiled on"),
         (COPY, "Copies on"),
         (name::CHANNEL_TRANSFER, "Transfers between processes on"),
         (name::PCIE_SWEEP, "A sweep of a modelled NIC, by"),

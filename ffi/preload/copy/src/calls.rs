@@ -1,24 +1,28 @@
-//! memcpy and related functions, under libc's names and with libc's contracts; memcpy is memmove.
+//! memcpy and related functions, under libc's names and with libc's contracts; memcpy is memmove,
+//! so that it serves old programs, whose `memcpy@GLIBC_2.2.5` may overlap.
 //!
-//! Each exported function adds its return address as a last argument, and jumps to the code.
+//! No function here unwinds. The convention `C-unwind` says otherwise, because the compiler would
+//! add code to every other function that ends the process on unwinding, and that code would link
+//! the standard library, with its thread-local storage, to this one.
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 
-use haul_model::stream::recording::Kind;
+use haul_kernels::{c, early};
+use haul_model::profile::layout::kind;
 
-use crate::plain;
-use crate::recorder::{self, Ended};
+use crate::{profile, ready};
 
 unsafe extern "C" {
     /// Reports an overflow and aborts, for the functions with a check.
     fn __chk_fail() -> !;
 }
 
-/// Exports functions that pass on their arguments and their return address, as the argument in the
-/// named registers, to `$code`.
+/// Exports functions. The text `$first` brings the arguments into the order of memmove or memset.
+/// If the mode is plain, a jump to `$kernel` follows. Otherwise the function jumps to `$otherwise`
+/// and passes on the kind `$kind` and its return address as the fourth and fifth argument.
 macro_rules! exported {
-    ($x86:literal, $aarch64:literal: $($name:ident => $code:ident,)*) => {$(
+    ($($name:ident, $first:literal, $kernel:path, $otherwise:path, $kind:path;)*) => {$(
         /// # Safety
         /// The obligations of libc's function.
         #[unsafe(naked)]
@@ -26,216 +30,233 @@ macro_rules! exported {
         pub unsafe extern "C" fn $name() {
             #[cfg(target_arch = "x86_64")]
             naked_asm!(
-                concat!("mov ", $x86, ", qword ptr [rsp]"),
-                "jmp {code}",
-                code = sym $code
+                ".cfi_startproc",
+                $first,
+                "cmp byte ptr [rip + {mode}], {plain}",
+                "jne 2f",
+                "jmp {kernel}",
+                "2:",
+                "mov ecx, {kind}",
+                "mov r8, qword ptr [rsp]",
+                "jmp {otherwise}",
+                "3:",
+                "jmp {fail}",
+                ".cfi_endproc",
+                mode = sym ready::MODE, plain = const ready::PLAIN, kind = const $kind,
+                kernel = sym $kernel, otherwise = sym $otherwise, fail = sym fail,
             );
             #[cfg(target_arch = "aarch64")]
-            naked_asm!(concat!("mov ", $aarch64, ", x30"), "b {code}", code = sym $code);
+            naked_asm!(
+                ".cfi_startproc",
+                $first,
+                "adrp x9, {mode}",
+                "ldrb w9, [x9, :lo12:{mode}]",
+                "cmp w9, {plain}",
+                "b.ne 2f",
+                "b {kernel}",
+                "2:",
+                "mov w3, {kind}",
+                "mov x4, x30",
+                "b {otherwise}",
+                "3:",
+                "b {fail}",
+                ".cfi_endproc",
+                mode = sym ready::MODE, plain = const ready::PLAIN, kind = const $kind,
+                kernel = sym $kernel, otherwise = sym $otherwise, fail = sym fail,
+            );
         }
     )*};
 }
 
-exported! { "rdx", "x2":
-    bzero => bzero_from,
-    __bzero => bzero_from,
-    explicit_bzero => bzero_from,
+#[cfg(target_arch = "x86_64")]
+exported! {
+    memcpy, "", c::memcpy, copy, kind::MEMCPY;
+    memmove, "", c::memmove, copy, kind::MEMMOVE;
+    memset, "", c::memset, fill, kind::FILL;
+    bcopy, "xchg rdi, rsi", c::memmove, copy, kind::MEMMOVE;
+    bzero, "mov rdx, rsi\nxor esi, esi", c::memset, fill, kind::FILL;
+    __bzero, "mov rdx, rsi\nxor esi, esi", c::memset, fill, kind::FILL;
+    explicit_bzero, "mov rdx, rsi\nxor esi, esi", c::memset, fill, kind::FILL;
+    mempcpy, "", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
+    __mempcpy, "", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
+    __memcpy_chk, "cmp rcx, rdx\njb 3f", c::memcpy, copy, kind::MEMCPY;
+    __memmove_chk, "cmp rcx, rdx\njb 3f", c::memmove, copy, kind::MEMMOVE;
+    __mempcpy_chk, "cmp rcx, rdx\njb 3f", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
+    __memset_chk, "cmp rcx, rdx\njb 3f", c::memset, fill, kind::FILL;
+    __explicit_bzero_chk, "cmp rdx, rsi\njb 3f\nmov rdx, rsi\nxor esi, esi", c::memset, fill,
+        kind::FILL;
 }
 
-exported! { "rcx", "x3":
-    memcpy => memcpy_from,
-    memmove => memmove_from,
-    mempcpy => mempcpy_from,
-    __mempcpy => mempcpy_from,
-    memset => memset_from,
-    bcopy => bcopy_from,
-    __explicit_bzero_chk => bzero_chk_from,
+#[cfg(target_arch = "aarch64")]
+exported! {
+    memcpy, "", c::memcpy, copy, kind::MEMCPY;
+    memmove, "", c::memmove, copy, kind::MEMMOVE;
+    memset, "", c::memset, fill, kind::FILL;
+    bcopy, "mov x9, x0\nmov x0, x1\nmov x1, x9", c::memmove, copy, kind::MEMMOVE;
+    bzero, "mov x2, x1\nmov w1, wzr", c::memset, fill, kind::FILL;
+    __bzero, "mov x2, x1\nmov w1, wzr", c::memset, fill, kind::FILL;
+    explicit_bzero, "mov x2, x1\nmov w1, wzr", c::memset, fill, kind::FILL;
+    mempcpy, "", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
+    __mempcpy, "", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
+    __memcpy_chk, "cmp x3, x2\nb.lo 3f", c::memcpy, copy, kind::MEMCPY;
+    __memmove_chk, "cmp x3, x2\nb.lo 3f", c::memmove, copy, kind::MEMMOVE;
+    __mempcpy_chk, "cmp x3, x2\nb.lo 3f", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
+    __memset_chk, "cmp x3, x2\nb.lo 3f", c::memset, fill, kind::FILL;
+    __explicit_bzero_chk, "cmp x2, x1\nb.lo 3f\nmov x2, x1\nmov w1, wzr", c::memset, fill,
+        kind::FILL;
 }
 
-exported! { "r8", "x4":
-    __memcpy_chk => memcpy_chk_from,
-    __memmove_chk => memmove_chk_from,
-    __mempcpy_chk => mempcpy_chk_from,
-    __memset_chk => memset_chk_from,
-}
-
-type Site = *const u8;
-
-/// Copies and records.
+/// A copy if the mode is not plain. The rare cases are functions of their own, so that this one
+/// needs no frame.
 ///
 /// # Safety
-/// `source` must be readable and `target` writable for `size` bytes.
-#[inline(always)]
-unsafe fn copy(kind: Kind, target: *mut u8, source: *const u8, size: usize, site: Site) {
-    let started = recorder::start();
+/// The obligations of memmove.
+unsafe extern "C-unwind" fn copy(
+    target: *mut c_void,
+    source: *const c_void,
+    size: usize,
+    kind: u32,
+    site: usize,
+) -> *mut c_void {
+    if !ready::is_profiled() {
+        // SAFETY: the caller's promise.
+        return unsafe { first_copy(target, source, size) };
+    }
+    if profile::is_due(size) {
+        // SAFETY: the caller's promise.
+        return unsafe { sampled_copy(target, source, size, kind, site) };
+    }
     // SAFETY: the caller's promise.
-    unsafe { plain::copy(target, source, size) };
-    recorder::record(Ended { kind, target, source, size, site, started });
+    unsafe { c::memmove(target, source, size) }
 }
 
-/// Fills and records.
+/// A copy before kernels may run.
 ///
 /// # Safety
-/// `target` must be writable for `size` bytes.
-#[inline(always)]
-unsafe fn fill(target: *mut u8, byte: c_int, size: usize, site: Site) {
-    // memset uses the lowest eight bits.
-    let byte = byte as u8;
-    let started = recorder::start();
+/// The obligations of memmove.
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn first_copy(
+    target: *mut c_void,
+    source: *const c_void,
+    size: usize,
+) -> *mut c_void {
+    if !ready::may_run() {
+        // SAFETY: the caller's promise.
+        unsafe { early::copy(target.cast(), source.cast(), size) };
+        return target;
+    }
     // SAFETY: the caller's promise.
-    unsafe { plain::fill(target, byte, size) };
-    let (kind, source) = (if byte == 0 { Kind::ZERO } else { Kind::FILL }, core::ptr::null());
-    recorder::record(Ended { kind, target, source, size, site, started });
+    unsafe { c::memmove(target, source, size) }
+}
+
+/// # Safety
+/// The obligations of memmove.
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn sampled_copy(
+    target: *mut c_void,
+    source: *const c_void,
+    size: usize,
+    kind: u32,
+    site: usize,
+) -> *mut c_void {
+    profile::sample(target.addr(), source.addr(), size, kind, site);
+    // SAFETY: the caller's promise.
+    unsafe { c::memmove(target, source, size) }
+}
+
+/// A fill if the mode is not plain, like [`copy`].
+///
+/// # Safety
+/// The obligations of memset.
+unsafe extern "C-unwind" fn fill(
+    target: *mut c_void,
+    byte: c_int,
+    size: usize,
+    kind: u32,
+    site: usize,
+) -> *mut c_void {
+    if !ready::is_profiled() {
+        // SAFETY: the caller's promise.
+        return unsafe { first_fill(target, byte, size) };
+    }
+    if profile::is_due(size) {
+        // SAFETY: the caller's promise.
+        return unsafe { sampled_fill(target, byte, size, kind, site) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { c::memset(target, byte, size) }
+}
+
+/// A fill before kernels may run.
+///
+/// # Safety
+/// The obligations of memset.
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn first_fill(
+    target: *mut c_void,
+    byte: c_int,
+    size: usize,
+) -> *mut c_void {
+    if !ready::may_run() {
+        // memset uses the lowest eight bits.
+        // SAFETY: the caller's promise.
+        unsafe { early::fill(target.cast(), byte as u8, size) };
+        return target;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { c::memset(target, byte, size) }
+}
+
+/// # Safety
+/// The obligations of memset.
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn sampled_fill(
+    target: *mut c_void,
+    byte: c_int,
+    size: usize,
+    kind: u32,
+    site: usize,
+) -> *mut c_void {
+    let kind = if byte as u8 == 0 { kind::ZERO } else { kind };
+    profile::sample(target.addr(), 0, size, kind, site);
+    // SAFETY: the caller's promise.
+    unsafe { c::memset(target, byte, size) }
+}
+
+/// mempcpy's copy: returns the end of the target.
+///
+/// # Safety
+/// The obligations of memmove.
+unsafe extern "C-unwind" fn copy_to_end(
+    target: *mut c_void,
+    source: *const c_void,
+    size: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { c::memmove(target, source, size) }.wrapping_byte_add(size)
+}
+
+/// mempcpy if the mode is not plain.
+///
+/// # Safety
+/// The obligations of memmove.
+unsafe extern "C-unwind" fn copy_to_end_otherwise(
+    target: *mut c_void,
+    source: *const c_void,
+    size: usize,
+    kind: u32,
+    site: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { copy(target, source, size, kind, site) }.wrapping_byte_add(size)
 }
 
 /// Ends the process as libc does if the target is smaller than the call.
-#[inline(always)]
-fn check(size: usize, target_bytes: usize) {
-    if target_bytes < size {
-        // SAFETY: the call has no conditions.
-        unsafe { __chk_fail() };
-    }
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn memcpy_from(
-    target: *mut c_void,
-    source: *const c_void,
-    size: usize,
-    site: Site,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { copy(Kind::MEMCPY, target.cast(), source.cast(), size, site) };
-    target
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn memmove_from(
-    target: *mut c_void,
-    source: *const c_void,
-    size: usize,
-    site: Site,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { copy(Kind::MEMMOVE, target.cast(), source.cast(), size, site) };
-    target
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn mempcpy_from(
-    target: *mut c_void,
-    source: *const c_void,
-    size: usize,
-    site: Site,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { copy(Kind::MEMCPY, target.cast(), source.cast(), size, site) };
-    target.wrapping_byte_add(size)
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn bcopy_from(
-    source: *const c_void,
-    target: *mut c_void,
-    size: usize,
-    site: Site,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { copy(Kind::MEMMOVE, target.cast(), source.cast(), size, site) };
-    target
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn memset_from(
-    target: *mut c_void,
-    byte: c_int,
-    size: usize,
-    site: Site,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { fill(target.cast(), byte, size, site) };
-    target
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn bzero_from(target: *mut c_void, size: usize, site: Site) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { fill(target.cast(), 0, size, site) };
-    target
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn bzero_chk_from(
-    target: *mut c_void,
-    size: usize,
-    target_bytes: usize,
-    site: Site,
-) -> *mut c_void {
-    check(size, target_bytes);
-    // SAFETY: the caller's promise.
-    unsafe { fill(target.cast(), 0, size, site) };
-    target
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn memcpy_chk_from(
-    target: *mut c_void,
-    source: *const c_void,
-    size: usize,
-    target_bytes: usize,
-    site: Site,
-) -> *mut c_void {
-    check(size, target_bytes);
-    // SAFETY: the caller's promise.
-    unsafe { memcpy_from(target, source, size, site) }
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn memmove_chk_from(
-    target: *mut c_void,
-    source: *const c_void,
-    size: usize,
-    target_bytes: usize,
-    site: Site,
-) -> *mut c_void {
-    check(size, target_bytes);
-    // SAFETY: the caller's promise.
-    unsafe { memmove_from(target, source, size, site) }
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn mempcpy_chk_from(
-    target: *mut c_void,
-    source: *const c_void,
-    size: usize,
-    target_bytes: usize,
-    site: Site,
-) -> *mut c_void {
-    check(size, target_bytes);
-    // SAFETY: the caller's promise.
-    unsafe { mempcpy_from(target, source, size, site) }
-}
-
-/// # Safety
-/// The obligations of libc's function.
-unsafe extern "C" fn memset_chk_from(
-    target: *mut c_void,
-    byte: c_int,
-    size: usize,
-    target_bytes: usize,
-    site: Site,
-) -> *mut c_void {
-    check(size, target_bytes);
-    // SAFETY: the caller's promise.
-    unsafe { memset_from(target, byte, size, site) }
+unsafe extern "C-unwind" fn fail() -> ! {
+    // SAFETY: the call has no conditions.
+    unsafe { __chk_fail() }
 }

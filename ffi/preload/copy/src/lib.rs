@@ -1,35 +1,31 @@
-//! `libhaul_copy_record.so`: records the calls of an unmodified program to memcpy, memmove and
-//! memset. `haul copy record` starts programs with it, and makes streams of what it leaves.
+//! `libhaul_copy.so`: haul's memcpy, memmove and memset in an unmodified program, through
+//! `LD_PRELOAD`, and a profile of their calls. `haul copy run` and `haul copy profile` start
+//! programs with it.
 //!
-//! `docs/stream.md` is the documentation for users. Notes for readers of the code:
+//! `docs/copy-preload.md` is the documentation for users. Notes for readers of the code:
 //!
 //! - **It runs everywhere**: before the dynamic linker has relocated it, in constructors, in
-//!   signal handlers and after a fork. It does not allocate, take a lock, look up a symbol, or
-//!   change `errno`. `std` is linked and not used. Until its own constructor has run, a call
-//!   copies with two instructions and touches no other memory.
-//! - **One file for a run**: `haul copy record` creates it with all its disk space, and each
-//!   process maps it once, when it starts. A forked child inherits the mapping. So recording needs
-//!   no descriptor, and nothing has to run at exit.
-//! - **A fork needs no handler**: the state of a process is in memory that the kernel wipes in a
-//!   child.
-//! - **It may call itself**: the compiler makes calls of memcpy from assignments. A thread that is
-//!   recording is marked, and its inner calls only copy.
-//! - **A sample makes system calls** between two calls of the program. It makes none if the
-//!   process filters its system calls.
+//!   signal handlers and after a fork. It does not allocate, take a lock, look up a symbol, print,
+//!   or change `errno`. `std` is linked and not used.
+//! - **A call** compares one byte, [`ready::MODE`], and jumps to haul's kernel. The byte says
+//!   otherwise until the library is relocated, and while calls are profiled.
+//! - **The constructor is optional.** Without it, the first call after the relocation puts the
+//!   processor's default policy into force. With it, the policy of `haul.toml` is in force before
+//!   the program begins, and no file is opened later.
+//! - **After the constructor, it makes no system call**, so that a filter of system calls does not
+//!   matter. A profile is memory that all processes of a run share.
 //!
 //! From the bottom up:
 //!
-//! - `sys`: system calls and the tick counter;
-//! - `filter`: whether the recorder may make a system call;
-//! - `plain`: the copies and fills themselves;
-//! - `recording`: the file that all processes of a run write;
-//! - `sample`: breakpoints on a target;
-//! - `state`: the state of this process;
-//! - `thread`: the part of the recording that one thread writes;
-//! - `recorder`: the path of a call to the recording;
+//! - `sys`: system calls and the words of a thread;
+//! - `ready`: whether kernels may run, and whether calls are profiled;
+//! - `environment`: what the program was started with;
+//! - `policy`: the policy of `haul.toml`;
+//! - `file`: the file that all processes of a run map;
+//! - `place`: the module of a call site;
+//! - `profile`: the path of a sampled call to the file;
 //! - `start`: the constructor;
-//! - `calls`: memcpy and related functions;
-//! - `filter_calls`: other functions whose calls the recorder must see.
+//! - `calls`: memcpy and related functions.
 #![no_builtins]
 
 #[cfg(not(all(
@@ -37,26 +33,22 @@
     any(target_arch = "x86_64", target_arch = "aarch64"),
     target_pointer_width = "64"
 )))]
-compile_error!("libhaul_copy_record is for 64-bit Linux on x86-64 and aarch64");
+compile_error!("libhaul_copy is for 64-bit Linux on x86-64 and aarch64");
 
 mod sys;
 
-mod filter;
+mod ready;
 
-mod plain;
+mod environment;
 
-mod recording;
+mod policy;
 
-mod sample;
+mod file;
 
-mod state;
+mod place;
 
-mod thread;
-
-mod recorder;
+mod profile;
 
 mod start;
 
 pub mod calls;
-
-pub mod filter_calls;

@@ -6,12 +6,16 @@
 //! - `bench`: `haul copy bench`;
 //! - `advise`: `haul copy advise`;
 //! - `tune`: `haul copy tune`;
-//! - `record`: `haul copy record`.
+//! - `record`: `haul copy record`;
+//! - `run`: `haul copy run`;
+//! - `profile`: `haul copy profile`.
 
 mod advise;
 mod bench;
 mod list;
+mod profile;
 mod record;
+mod run;
 mod tune;
 
 pub(super) use tune::{policy, what_next};
@@ -19,6 +23,9 @@ pub(super) use tune::{policy, what_next};
 use super::Command;
 use crate::arguments::copy::Copy;
 use crate::error::Error;
+
+/// The library that copies and profiles.
+const LIBRARY: &str = "libhaul_copy.so";
 
 /// The subcommand that the arguments name.
 ///
@@ -30,6 +37,8 @@ pub(super) fn of(arguments: Copy) -> Result<Box<dyn Command>, Error> {
         Copy::Tune(arguments) => Box::new(tune::Tune::check(arguments)?),
         Copy::Advise(arguments) => Box::new(advise::Advise::check(arguments)?),
         Copy::Record(arguments) => Box::new(record::Record::check(arguments)?),
+        Copy::Run(arguments) => Box::new(run::Run::check(arguments)?),
+        Copy::Profile(arguments) => Box::new(profile::Profile::check(arguments)?),
         Copy::Bench(arguments) => Box::new(bench::Bench::check(*arguments)?),
     })
 }

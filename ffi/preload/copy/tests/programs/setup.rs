@@ -1,4 +1,4 @@
-//! The library, a file for a recording, and compiled programs.
+//! The library and compiled programs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -6,60 +6,49 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use haul_model::stream::recording::Recording;
-use haul_model::stream::recording::layout::{self, head};
+use haul_model::profile::Profile;
 use tempfile::TempDir;
 
-/// A folder with a file for a recording.
+/// A folder for a profile and programs.
 pub(crate) struct Setup {
     pub(crate) folder: TempDir,
 }
 
 impl Setup {
     pub(crate) fn new() -> Self {
-        let setup = Self { folder: tempfile::tempdir().expect("a temporary folder can be made") };
-        const BLOCKS: u32 = 1000;
-        let blocks_at = layout::blocks_at(64, 256);
-        let mut file = vec![0; blocks_at + BLOCKS as usize * layout::BLOCK_BYTES];
-        let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &layout::MAGIC);
-        for (at, number) in [
-            (head::VERSION_AT, layout::VERSION),
-            (head::PROCESSES, 64),
-            (head::THREADS, 256),
-            (head::BLOCKS, BLOCKS),
-        ] {
-            put(at, &number.to_ne_bytes());
-        }
-        put(head::CALLS, &100_000_u64.to_ne_bytes());
-        put(head::SAMPLE, &10_u64.to_ne_bytes());
-        fs::write(setup.file(), file).expect("the folder is ours");
-        setup
+        Self { folder: tempfile::tempdir().expect("a temporary folder can be made") }
     }
 
     pub(crate) fn file(&self) -> PathBuf {
-        self.folder.path().join("recording")
+        self.folder.path().join("profile.mapped")
     }
 
-    /// A command that runs the program under the library, recording.
-    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    /// A command that runs the program under the library, which is not profiled and reads no
+    /// `haul.toml`.
+    pub(crate) fn plain(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.env("LD_PRELOAD", library()).env("HAUL_COPY_RECORD", self.file());
+        command.env("LD_PRELOAD", library()).env("HAUL_TUNING", "off");
+        command.env_remove("HAUL_COPY_PROFILE");
         command
     }
 
-    /// The number of calls in the recording that have this size.
-    pub(crate) fn calls(&self, size: u32) -> usize {
-        let bytes = fs::read(self.file()).expect("the file is ours");
-        let recording = Recording::parse(&bytes).expect("the library keeps the header");
-        let events = recording.threads.iter().flat_map(|thread| &thread.events);
-        events.filter(|event| event.size == size).count()
+    /// A command that runs the program under the library, profiled.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.plain(program);
+        command.env("HAUL_COPY_PROFILE", self.file());
+        command
+    }
+
+    /// What the profile contains.
+    pub(crate) fn profile(&self) -> Profile {
+        let bytes = fs::read(self.file()).expect("the library creates it");
+        Profile::parse(&bytes).expect("the library keeps the header")
     }
 
     /// Compiles a C program or library into the folder.
     pub(crate) fn compile(&self, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
         if !is_here("gcc") {
-            skip("C programs under libhaul_copy_record", "no gcc on PATH", "apt-get install gcc");
+            skip("C programs under libhaul_copy", "no gcc on PATH", "apt-get install gcc");
             return None;
         }
         let file = self.folder.path().join(format!("{name}.c"));
@@ -72,20 +61,19 @@ impl Setup {
     }
 }
 
-/// The library. Cargo builds it for this test too, but leaves that one without its name.
+/// The library, as users preload it: without the checks of a debug build, which link the standard
+/// library.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let test = std::env::current_exe().expect("Linux knows it");
-        let folder = test.parent().and_then(Path::parent).expect("cargo's layout").to_owned();
+        let folder = test.parent().and_then(Path::parent).expect("cargo's layout");
+        let target = folder.parent().expect("cargo's layout");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "--package", "haul-copy-record"]);
-        if folder.ends_with("release") {
-            cargo.arg("--release");
-        }
-        cargo.env("CARGO_TARGET_DIR", folder.parent().expect("cargo's layout"));
+        cargo.args(["build", "--quiet", "--locked", "--release", "--package", "haul-copy-preload"]);
+        cargo.env("CARGO_TARGET_DIR", target).env_remove("LD_PRELOAD");
         succeed(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
-        folder.join("libhaul_copy_record.so")
+        target.join("release/libhaul_copy.so")
     })
 }
 
@@ -94,6 +82,12 @@ pub(crate) fn succeed(command: &mut Command) -> Output {
     let output = command.output().expect("it can be started");
     assert!(output.status.success(), "{command:?}: {output:?}");
     output
+}
+
+/// Runs a command, which must succeed and print nothing.
+pub(crate) fn succeed_silently(command: &mut Command) {
+    let output = succeed(command);
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{command:?}: {output:?}");
 }
 
 pub(crate) fn is_here(program: &str) -> bool {

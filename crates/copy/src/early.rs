@@ -1,50 +1,28 @@
-//! The copies and fills themselves.
+//! Copies and fills that read no table, no threshold and no choice, for code that runs before the
+//! dynamic linker has relocated its library.
+//!
+//! A preloaded memcpy can be called that early: the dynamic linker calls resolvers of symbols in
+//! one library before it relocates the next. The functions are inlined into their callers, because
+//! a call into another crate goes through a table that is not relocated yet.
+//!
+//! ```
+//! let (mut target, source) = ([0; 5], *b"early");
+//! // SAFETY: both are five bytes long.
+//! unsafe { haul_copy::early::copy(target.as_mut_ptr(), source.as_ptr(), 5) };
+//! assert_eq!(target, source);
+//! // SAFETY: the target is five bytes long.
+//! unsafe { haul_copy::early::fill(target.as_mut_ptr(), b'x', 5) };
+//! assert_eq!(target, *b"xxxxx");
+//! ```
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
-/// Whether this library is relocated, so that haul's kernels may read their tables.
-static IS_READY: AtomicBool = AtomicBool::new(false);
-
-/// Lets the functions here use haul's kernels. The constructor calls it.
-pub(crate) fn is_relocated() {
-    IS_READY.store(true, Ordering::Release);
-}
-
-/// Copies bytes, which may overlap.
+/// Copies bytes, which may overlap. Cost: the processor's string instruction, or a loop over
+/// bytes.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable for `size` bytes.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
-pub(crate) unsafe fn copy(target: *mut u8, source: *const u8, size: usize) {
-    if IS_READY.load(Ordering::Relaxed) {
-        // SAFETY: the caller's promise.
-        unsafe { haul_copy::memmove(target, source, size) };
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { copy_early(target, source, size) };
-    }
-}
-
-/// Sets bytes.
-///
-/// # Safety
-/// `target` must be writable for `size` bytes.
-#[inline(always)]
-pub(crate) unsafe fn fill(target: *mut u8, byte: u8, size: usize) {
-    if IS_READY.load(Ordering::Relaxed) {
-        // SAFETY: the caller's promise.
-        unsafe { haul_copy::memset(target, byte, size) };
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { fill_early(target, byte, size) };
-    }
-}
-
-/// # Safety
-/// The conditions of [`copy`] apply.
-#[cfg(target_arch = "x86_64")]
-#[cold]
-unsafe fn copy_early(target: *mut u8, source: *const u8, size: usize) {
+pub unsafe fn copy(target: *mut u8, source: *const u8, size: usize) {
     if target.addr().wrapping_sub(source.addr()) >= size {
         // SAFETY: the caller's promise. Upwards, no byte of the source is overwritten before it is
         // read. The direction flag is clear, as the ABI demands.
@@ -71,11 +49,13 @@ unsafe fn copy_early(target: *mut u8, source: *const u8, size: usize) {
     }
 }
 
+/// Sets bytes.
+///
 /// # Safety
-/// The conditions of [`fill`] apply.
-#[cfg(target_arch = "x86_64")]
-#[cold]
-unsafe fn fill_early(target: *mut u8, byte: u8, size: usize) {
+/// `target` must be writable for `size` bytes.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+pub unsafe fn fill(target: *mut u8, byte: u8, size: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         core::arch::asm!(
@@ -86,11 +66,13 @@ unsafe fn fill_early(target: *mut u8, byte: u8, size: usize) {
     }
 }
 
+/// Copies bytes, which may overlap. Cost: a loop over bytes.
+///
 /// # Safety
-/// The conditions of [`copy`] apply.
-#[cfg(not(target_arch = "x86_64"))]
-#[cold]
-unsafe fn copy_early(target: *mut u8, source: *const u8, size: usize) {
+/// `source` must be readable and `target` writable for `size` bytes.
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+#[inline(always)]
+pub unsafe fn copy(target: *mut u8, source: *const u8, size: usize) {
     let is_upwards = target.addr().wrapping_sub(source.addr()) >= size;
     for index in 0..size {
         let at = if is_upwards { index } else { size - 1 - index };
@@ -103,11 +85,13 @@ unsafe fn copy_early(target: *mut u8, source: *const u8, size: usize) {
     }
 }
 
+/// Sets bytes.
+///
 /// # Safety
-/// The conditions of [`fill`] apply.
-#[cfg(not(target_arch = "x86_64"))]
-#[cold]
-unsafe fn fill_early(target: *mut u8, byte: u8, size: usize) {
+/// `target` must be writable for `size` bytes.
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+#[inline(always)]
+pub unsafe fn fill(target: *mut u8, byte: u8, size: usize) {
     for at in 0..size {
         // SAFETY: the caller's promise; volatile as in the copy.
         unsafe { target.wrapping_add(at).write_volatile(byte) };
