@@ -158,8 +158,8 @@ impl Memory {
         let copy = statistics::median(&copies);
         let mut turns = 100;
         loop {
-            let took: Vec<f64> = (0..5).map(|_| seconds(|| compute(turns))).collect();
-            self.alone = statistics::median(&took);
+            let times: Vec<f64> = (0..5).map(|_| seconds(|| compute(turns))).collect();
+            self.alone = statistics::median(&times);
             if self.alone >= copy {
                 return turns;
             }
@@ -189,9 +189,9 @@ impl Memory {
         let begun = Instant::now();
         let started = copier.submit(target, &self.source);
         let target = copier.wait(started);
-        let took = begun.elapsed().as_secs_f64();
+        let elapsed = begun.elapsed().as_secs_f64();
         self.targets.push(target);
-        took
+        elapsed
     }
 
     /// The seconds of a submission, and of a copy, when several are pending. The engine alone
@@ -224,9 +224,9 @@ impl Memory {
         let started = copier.submit(target, &self.source);
         compute(turns);
         let target = copier.watch(started);
-        let took = begun.elapsed().as_secs_f64();
+        let elapsed = begun.elapsed().as_secs_f64();
         self.targets.push(target);
-        took
+        elapsed
     }
 }
 
