@@ -89,7 +89,7 @@ unsafe impl Send for Operation {}
 pub struct Request {
     /// The operation.
     pub operation: Operation,
-    /// Who reads the target next. An engine may ignore it.
+    /// The reader of the target. An engine may ignore it.
     pub hint: Hint,
 }
 

@@ -9,7 +9,7 @@
 //! SLEEPER  a thread sleeps on the word; the end wakes it
 //! NOTIFY   a waker is stored; the end takes it
 //! HELD     the engine may still read the slot after its end, and frees it if it was released
-//! RELEASED the queue is done with the slot; who clears HELD frees it
+//! RELEASED the queue is done with the slot; the engine frees it when it clears HELD
 //! ```
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,7 +49,7 @@ impl Index {
 #[derive(Debug)]
 pub struct Slots {
     slots: Box<[Slot]>,
-    /// The first free slot plus 1, and above it a count of changes, which tells a slot that was
+    /// The first free slot plus 1, and above it a count of changes, which distinguishes a slot that was
     /// taken and freed meanwhile from one that was not.
     free: AtomicU64,
 }

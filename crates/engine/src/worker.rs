@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A caller that waits takes part, so a copy that is submitted and waited for at once never waits
-//! for a thread that does not run. Whoever completes the last piece ends the operation.
+//! for a thread that does not run. The thread that completes the last piece ends the operation.
 
 use std::hint::spin_loop;
 use std::sync::Arc;

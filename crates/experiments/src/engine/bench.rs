@@ -157,8 +157,8 @@ impl Memory {
         let copy = median(&copies);
         let mut turns = 100;
         loop {
-            let took: Vec<f64> = (0..5).map(|_| seconds(|| compute(turns))).collect();
-            self.alone = median(&took);
+            let times: Vec<f64> = (0..5).map(|_| seconds(|| compute(turns))).collect();
+            self.alone = median(&times);
             if self.alone >= copy {
                 return turns;
             }
@@ -188,9 +188,9 @@ impl Memory {
         let begun = Instant::now();
         let started = copier.submit(target, &self.source);
         let target = copier.wait(started);
-        let took = begun.elapsed().as_secs_f64();
+        let elapsed = begun.elapsed().as_secs_f64();
         self.targets.push(target);
-        took
+        elapsed
     }
 
     /// The seconds of a submission, and of a copy, when several are pending. The engine alone
@@ -223,9 +223,9 @@ impl Memory {
         let started = copier.submit(target, &self.source);
         compute(turns);
         let target = copier.watch(started);
-        let took = begun.elapsed().as_secs_f64();
+        let elapsed = begun.elapsed().as_secs_f64();
         self.targets.push(target);
-        took
+        elapsed
     }
 }
 
