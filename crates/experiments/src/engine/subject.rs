@@ -130,7 +130,7 @@ impl Copier {
 /// A thread that receives copies from a channel.
 #[derive(Debug)]
 pub struct Thread {
-    jobs: Option<Sender<(Vec<u8>, Arc<[u8]>)>>,
+    jobs: Option<Sender<Job>>,
     results: std::sync::mpsc::Receiver<Vec<u8>>,
     done: Arc<AtomicUsize>,
     submitted: usize,
@@ -139,7 +139,7 @@ pub struct Thread {
 
 impl Thread {
     fn start() -> Result<Self, Error> {
-        let (jobs, queue) = channel::<(Vec<u8>, Arc<[u8]>)>();
+        let (jobs, queue) = channel::<Job>();
         let (finished, results) = channel();
         let done = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&done);
