@@ -127,10 +127,13 @@ impl Copier {
     }
 }
 
+/// The target and the source of a copy.
+type Buffers = (Vec<u8>, Arc<[u8]>);
+
 /// A thread that receives copies from a channel.
 #[derive(Debug)]
 pub struct Thread {
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Buffers>>,
     results: std::sync::mpsc::Receiver<Vec<u8>>,
     done: Arc<AtomicUsize>,
     submitted: usize,
@@ -139,7 +142,7 @@ pub struct Thread {
 
 impl Thread {
     fn start() -> Result<Self, Error> {
-        let (jobs, queue) = channel::<Job>();
+        let (jobs, queue) = channel::<Buffers>();
         let (finished, results) = channel();
         let done = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&done);
