@@ -56,8 +56,8 @@ pub const SITES: Table = Table { at: MODULES.end(), entries: 8192, entry_bytes: 
 /// The bytes of a file.
 pub const FILE_BYTES: usize = SITES.end();
 
-/// Estimated numbers of calls are in these parts of a call, so that rounding down loses nothing that
-/// matters where a sample stands for one call.
+/// Estimated numbers of calls are in these parts of a call, so that rounding down loses nothing
+/// that matters where a sample stands for one call.
 pub const PARTS_OF_A_CALL: u64 = 1 << 16;
 
 /// The work of a call is its size plus this number of bytes. Samples are taken at a mean distance
