@@ -82,7 +82,9 @@ fn start(folder: TempDir, device: &str, own: &[&str], preload: &Preload) -> Test
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let prefix = format!("haul-vhost-{}-{number}", std::process::id());
-    let mut command = Command::new("dpdk-testpmd");
+    // Output is buffered by lines, so that earlier output arrives before the prompt.
+    let mut command = Command::new("stdbuf");
+    command.args(["-oL", "dpdk-testpmd"]);
     // Both logical cores may run on every processor, because the test shares them.
     command.args(["--no-pci", "--no-huge", "-m256", "--iova-mode=va", "--lcores=(0,1)@(0-1)"]);
     command.arg(format!("--file-prefix={prefix}")).arg(format!("--vdev={device}"));
