@@ -186,3 +186,21 @@ fn effect_size_follows_ranks() {
     // Ranks 1.5, 1.5 and 3: (1.5 - 1.5 + 3) / 6.
     assert_eq!(rank_biserial(&[1.0, -1.0, 2.0]), 0.5);
 }
+
+/// Rounds without noise are explained exactly, however far the places are apart.
+#[test]
+fn rounds_without_noise_are_exact() {
+    for (seed, apart) in (0..20).flat_map(|seed| [(seed, 1.04), (seed, 1.5)]) {
+        let of = |round: usize| {
+            let order = order(round, seed);
+            let slowed = if round.is_multiple_of(2) { 1.5 } else { 1.0 };
+            let values = [0, 1, 2].map(|entrant: usize| {
+                let place = if order[0] == entrant { apart } else { 1.0 };
+                [100.0, 103.0, 100.1][entrant] * slowed * place
+            });
+            Placed { order, values }
+        };
+        let found = compare(&(0..ROUNDS).map(of).collect::<Vec<_>>(), TAILS, seed).unwrap();
+        assert!((found.ratio - 1.03).abs() < 1e-3 && found.floor < 0.002, "{seed}: {found:?}");
+    }
+}
