@@ -49,8 +49,8 @@ impl Index {
 #[derive(Debug)]
 pub struct Slots {
     slots: Box<[Slot]>,
-    /// The first free slot plus 1, and above it a count of changes, which distinguishes a slot that was
-    /// taken and freed meanwhile from one that was not.
+    /// The first free slot plus 1, and above it a count of changes, which distinguishes a slot that
+    /// was taken and freed meanwhile from one that was not.
     free: AtomicU64,
 }
 
