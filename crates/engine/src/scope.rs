@@ -273,8 +273,13 @@ impl<T: Target, S: Buffer> Scoped<'_, Copy<T, S>> {
         let count = match self.started {
             Started::Ended(Outcome::Done(_)) => length,
             Started::Ended(_) => 0,
-            Started::Pending(_) if self.is_done() => length,
-            Started::Pending(place) => self.shared.inner.slots.bytes_done(place.index).min(length),
+            // An operation that has ended has not always written all: the scope's end finishes it.
+            Started::Pending(place) => match self.shared.inner.slots.outcome(place.index) {
+                Some(Outcome::Done(_)) => length,
+                Some(Outcome::Partial { bytes_done, .. }) => bytes_done.min(length),
+                Some(_) => 0,
+                None => self.shared.inner.slots.bytes_done(place.index).min(length),
+            },
         };
         if count == 0 {
             return &[];

@@ -399,7 +399,7 @@ mod tests {
         }
         let (folder, sysfs) = root_with(&FILES);
         let node = folder.path().join("dev/dsa/wq0.0");
-        std::fs::set_permissions(&node, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&node, std::fs::Permissions::from_mode(0o000)).unwrap();
         let step = chain(&sysfs).pop().unwrap();
         assert_eq!(step.link, Link::Permission);
         assert!(step.remedy.unwrap().contains("chgrp"), "{node:?}");

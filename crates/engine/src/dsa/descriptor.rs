@@ -137,6 +137,7 @@ mod at {
     pub(super) const SOURCE: usize = 16;
     pub(super) const TARGET: usize = 24;
     pub(super) const SIZE: usize = 32;
+    pub(super) const RESERVED: usize = 38;
     pub(super) const SPECIFIC: usize = 40;
     pub(super) const SEED_ADDRESS: usize = 48;
 }
@@ -294,10 +295,17 @@ impl Descriptor {
         self.read_u64(at::SPECIFIC)
     }
 
-    /// Whether PASID, privilege or a reserved field before the flags is not zero.
+    /// Whether the descriptor asks for the privileges of the kernel.
     #[must_use]
-    pub fn has_privilege_bits(&self) -> bool {
-        self.read_u32(at::FIRST) >> 20 != 0
+    pub fn is_privileged(&self) -> bool {
+        self.read_u32(at::FIRST) >> 31 == 1
+    }
+
+    /// Whether a reserved field before the fields of the operation is not zero.
+    #[must_use]
+    pub fn has_reserved_bits(&self) -> bool {
+        self.read_u32(at::FIRST) >> 20 & 0x7ff != 0
+            || self.bytes[at::RESERVED..at::SPECIFIC] != [0; 2]
     }
 
     fn new(opcode: Opcode, source: u64, target: u64, size: u32) -> Self {

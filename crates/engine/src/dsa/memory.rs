@@ -177,7 +177,7 @@ fn transfer(local: *mut u8, address: u64, length: usize, call: Transfer) -> io::
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
     use crate::dsa::tests::Pages;

@@ -34,7 +34,7 @@ mod portal;
 
 mod engine;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests;
 
 pub use chain::{Link, State, Step, chain};

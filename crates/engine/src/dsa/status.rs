@@ -201,6 +201,17 @@ mod tests {
     }
 
     #[test]
+    fn page_lists_every_status() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engine-dsa.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for status in Status::DOCUMENTED {
+            let (number, cause, remedy) = (status.number(), status.cause(), status.remedy());
+            let row = format!("| {number:#04x} | {cause} | {remedy} |");
+            assert!(page.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
     fn only_faults_and_successes_are_classified_so() {
         let successes: Vec<u8> =
             (0..0x80).filter(|byte| Status::of(*byte).0.is_success()).collect();

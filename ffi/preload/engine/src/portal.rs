@@ -19,17 +19,15 @@ pub(crate) fn map(open: Arc<Open>) -> io::Result<*mut c_void> {
     static HANDLER: Once = Once::new();
     open.check_map()?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
-    let start = unsafe {
-        real!(mmap(
-            ptr::null_mut() => *mut c_void,
-            PORTAL_BYTES => usize,
-            libc::PROT_NONE => libc::c_int,
-            flags => libc::c_int,
-            -1 => libc::c_int,
-            0 => libc::off_t
-        ) -> *mut c_void, else libc::MAP_FAILED)
-    };
+    // A new mapping at an address that the kernel chooses touches no other memory.
+    let start = real!(mmap(
+        ptr::null_mut() => *mut c_void,
+        PORTAL_BYTES => usize,
+        libc::PROT_NONE => libc::c_int,
+        flags => libc::c_int,
+        -1 => libc::c_int,
+        0 => libc::off_t
+    ) -> *mut c_void, else libc::MAP_FAILED);
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

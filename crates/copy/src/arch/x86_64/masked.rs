@@ -30,11 +30,11 @@
 //!
 //! A masked access does not fault for masked-out bytes. But if these lie in a page that does not
 //! allow the access, the microcode needs 150 ns. Such a page is not mapped, was never written to,
-//! or is read-only. If the bytes of the mask may lie in two pages, the copy therefore uses pieces
-//! instead. A copy of 0 bytes may have any address, so it returns after a branch. An address
-//! without an effect for both ends instead of the branch makes a program that reads the target wait
-//! longer for every other copy: 1.17 of the C library's time instead of 1.01 for 1 byte. Fills of 0
-//! bytes are rare.
+//! or is read-only. If the bytes of the mask may lie in two pages, the copy therefore uses whole
+//! registers instead ([`super::whole`]). A copy of 0 bytes may have any address, so it returns
+//! after a branch. An address without an effect for both ends instead of the branch makes a
+//! program that reads the target wait longer for every other copy: 1.17 of the C library's time
+//! instead of 1.01 for 1 byte. Fills of 0 bytes are rare.
 //!
 //! A fill's first mask is full from 32 bytes on, and the second accesses the first's line if it is
 //! empty. A masked access fetches the lines of masked-out bytes: on Emerald Rapids, 8 bytes at
@@ -112,11 +112,16 @@ pub(crate) fn fills_for_callers() -> bool {
 /// result. Only registers that a call may change are written.
 ///
 /// `$whole` decides whether sizes from 64 bytes on may use AVX-512, and `$page` whether masks may
-/// be used at the target's address plus 16 in `ecx`; either jumps to `90`. Sizes above 256 bytes
-/// continue at `40`, with the text `$above`. The label `90` is a jump to `{otherwise}`, a memmove
-/// of any size.
+/// be used at the target's address plus 16 in `ecx`; either jumps to `90`, with the text
+/// `$otherwise`, a memmove of any size. Sizes above 256 bytes continue at `40`, with the text
+/// `$above`.
 macro_rules! copy_text {
-    (whole: $whole:literal, page: $page:literal, above: $($above:tt)*) => {
+    (
+        whole: $whole:literal,
+        page: $page:literal,
+        otherwise: [$($otherwise:tt)*],
+        above: $($above:tt)*
+    ) => {
         concat!(
             "mov rax, rdi\n",
             "cmp rdx, 64\n",
@@ -186,7 +191,7 @@ macro_rules! copy_text {
             "vmovdqu64 ymmword ptr [rdi], ymm16\n",
             "ret\n",
             "90:\n",
-            "jmp {otherwise}\n",
+            $($otherwise)*
         )
     };
 }
@@ -195,11 +200,11 @@ pub(crate) use copy_text;
 /// The text of a memset: `rdi` is the target, `esi` the byte, `rdx` the length, `rax` the result.
 ///
 /// `$page` decides whether masks may be used at the target's address plus 64 in `ecx`; it jumps
-/// to `90` otherwise. Sizes above 256 bytes continue at `40`, with the text `$above`. The label
-/// `90` is a jump to `{otherwise}`, a memset of any size. The smallest sizes come first, unlike
-/// those of a copy: four fifths of a fleet's fills have at most 64 bytes.
+/// to `90` otherwise, with the text `$otherwise`, a memset of any size. Sizes above 256 bytes
+/// continue at `40`, with the text `$above`. The smallest sizes come first, unlike those of a copy:
+/// four fifths of a fleet's fills have at most 64 bytes.
 macro_rules! fill_text {
-    (page: $page:literal, above: $($above:tt)*) => {
+    (page: $page:literal, otherwise: [$($otherwise:tt)*], above: $($above:tt)*) => {
         concat!(
             "mov rax, rdi\n",
             "lea ecx, [rdi + 64]\n",
@@ -235,7 +240,7 @@ macro_rules! fill_text {
             "40:\n",
             $($above)*
             "90:\n",
-            "jmp {otherwise}\n",
+            $($otherwise)*
         )
     };
 }
@@ -269,6 +274,7 @@ unsafe extern "sysv64" fn copy_any(target: *mut u8, source: *const u8, length: u
         copy_text!(
             whole: "",
             page: "test ecx, {page_bits}\njz 90f\n",
+            otherwise: ["jmp {otherwise}\n"],
             above: "jmp {otherwise}\n",
         ),
         page_bits = const COPY_PAGE_BITS,
@@ -283,6 +289,7 @@ unsafe extern "sysv64" fn fill_any(target: *mut u8, byte: i32, length: usize) ->
     core::arch::naked_asm!(
         fill_text!(
             page: "test ecx, {page_bits}\njz 90f\n",
+            otherwise: ["jmp {otherwise}\n"],
             above: "jmp {otherwise}\n",
         ),
         page_bits = const FILL_PAGE_BITS,

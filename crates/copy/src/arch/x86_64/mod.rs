@@ -8,6 +8,7 @@
 //! - `avx512`: one 64-byte register per line;
 //! - `string`: `rep movsb` and `rep stosb`;
 //! - `masked`: small sizes, with masked loads and stores;
+//! - `whole`: up to 256 bytes through C, without masks;
 //! - `zmm_high`: sizes above the limit of `masked`, with AVX-512's lines in zmm16 to zmm31.
 
 pub(crate) mod avx2;
@@ -16,6 +17,7 @@ pub(crate) mod avx512vl;
 pub(crate) mod masked;
 pub(crate) mod sse2;
 pub(crate) mod string;
+pub(crate) mod whole;
 pub(crate) mod zmm_high;
 
 /// Implements [`Line`](crate::arch::Line) over an array of registers from the instruction set's

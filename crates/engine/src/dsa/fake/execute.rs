@@ -61,7 +61,10 @@ pub(super) fn check(descriptor: &Descriptor, limits: &Limits<'_>) -> Result<(), 
     if flags & !flag::KNOWN != 0 || blocks || requests {
         return Err(Status::Flags);
     }
-    if descriptor.has_privilege_bits() {
+    if descriptor.has_reserved_bits() {
+        return Err(Status::Reserved);
+    }
+    if descriptor.is_privileged() {
         return Err(Status::Privilege);
     }
     let size = descriptor.size();
@@ -83,7 +86,7 @@ pub(super) fn check(descriptor: &Descriptor, limits: &Limits<'_>) -> Result<(), 
     let overlap = |a: u64, b: u64| a.abs_diff(b) < u64::from(size);
     match opcode {
         Opcode::CopyCrc if overlap(source, target) => Err(Status::Overlap),
-        Opcode::Dualcast if (target ^ descriptor.second_target()) % 4096 != 0 => {
+        Opcode::Dualcast if !(target ^ descriptor.second_target()).is_multiple_of(4096) => {
             Err(Status::Dualcast)
         }
         Opcode::Dualcast

@@ -1,8 +1,9 @@
 //! A fake DSA: queues behind which threads execute real descriptors on the memory of this process,
 //! and write real completion records. Whatever can go wrong in a device goes wrong on request.
 //!
-//! The fake follows the kernel's rules for user queues (Linux `drivers/dma/idxd/cdev.c`): who may
-//! open, map and write, with the same error numbers. It does not follow a device's speed.
+//! The fake follows the kernel's rules for user queues (Linux `drivers/dma/idxd/cdev.c`) for
+//! `open`, `mmap`, `write` and `close`, with the same error numbers. It does not follow a device's
+//! speed.
 //!
 //! From the bottom up:
 //!

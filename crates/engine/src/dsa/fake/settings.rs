@@ -542,6 +542,43 @@ mod tests {
         assert!(" ".repeat(SETTINGS_BYTES_MAX + 1).parse::<Settings>().is_err());
     }
 
+    /// Words of settings in random order: an error or settings that survive their text.
+    #[test]
+    fn random_words_cause_no_panic() {
+        const WORDS: [&str; 16] = [
+            "device",
+            "queue",
+            "inject",
+            "\n",
+            "at=1",
+            "every=0",
+            "full",
+            "size=9",
+            "fault=",
+            "status=0x83",
+            "=",
+            "mode=shared",
+            "access=write",
+            "#",
+            "\u{e9}",
+            "to=18446744073709551616",
+        ];
+        let mut state = 1u64;
+        for _ in 0..20_000 {
+            let mut text = String::new();
+            for _ in 0..state % 9 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                text += WORDS[(state >> 33) as usize % WORDS.len()];
+                text.push(' ');
+            }
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(3);
+            state ^= state >> 29;
+            if let Ok(settings) = text.parse::<Settings>() {
+                assert_eq!(settings.to_string().parse(), Ok(settings), "{text}");
+            }
+        }
+    }
+
     #[test]
     fn injections_concern_their_numbers_alone() {
         let concerned = |when: When| {

@@ -111,7 +111,7 @@ pub fn has_queue(folder: &Path, queue: usize) -> bool {
     folder.join(format!("dev/dsa/wq0.{queue}")).exists()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
     use crate::dsa::fake::{Event, QueueSettings, When};

@@ -10,7 +10,7 @@ use crate::contract::{Engine as _, Kind};
 use crate::crc::crc32c;
 use crate::dsa::fake::{Event, QueueSettings, Settings, When};
 use crate::dsa::{Dsa, Mechanism, Mode, Options, Status, Sysfs};
-use crate::operation::{Operation, Verb};
+use crate::operation::{Operation, Region, Verb};
 use crate::outcome::{Access, Error, Outcome, Refusal, Value};
 
 #[test]
@@ -34,7 +34,48 @@ fn operations_end_with_their_values() {
     assert!(target.bytes()[..100].iter().all(|byte| *byte == 9));
     assert_eq!(rig.engine.facts().kind, Kind::Fake);
     assert_eq!(&*rig.engine.facts().name, "dsa:wq0.0");
-    assert_eq!(rig.engine.facts().verbs & Verb::Lists.bit(), 0);
+    assert_ne!(rig.engine.facts().verbs & Verb::Lists.bit(), 0);
+    let without = Rig::new(Settings { batches: false, ..Settings::default() });
+    assert_eq!(without.engine.facts().verbs & Verb::Lists.bit(), 0);
+}
+
+/// Lists of regions with different borders on both sides.
+#[test]
+fn lists_are_gathered_and_scattered_by_a_batch() {
+    let rig = Rig::new(Settings::default());
+    let (source, target) = (Pages::filled(8), Pages::new(8));
+    let region = |pages: &Pages, start: usize, length| Region {
+        start: pages.start.wrapping_add(start),
+        length,
+    };
+    let lists = |sources: &[Region], targets: &[Region]| Operation::Lists {
+        sources: sources.as_ptr(),
+        source_count: sources.len(),
+        targets: targets.as_ptr(),
+        target_count: targets.len(),
+    };
+    let from =
+        [(0, 100), (5000, 0), (7000, 5000), (20_000, 1)].map(|(at, n)| region(&source, at, n));
+    let to = [(9000, 1), (100, 5100)].map(|(at, length)| region(&target, at, length));
+    assert_eq!(rig.run(lists(&from, &to)), WRITTEN);
+    let (bytes, copied) = (source.bytes(), target.bytes());
+    let gathered = [&bytes[..100], &bytes[7000..12_000], &bytes[20_000..20_001]].concat();
+    assert_eq!(copied[9000], gathered[0]);
+    assert_eq!(copied[100..5200], gathered[1..]);
+    assert!(copied[5200..9000].iter().all(|byte| *byte == 0));
+    // One piece needs no batch; more pieces than a batch has are for the processor.
+    assert_eq!(rig.run(lists(&from[..1], &[region(&target, 0, 100)])), WRITTEN);
+    assert_eq!(target.bytes()[..100], bytes[..100]);
+    let many: Vec<Region> = (0..33).map(|index| region(&source, index * 2, 1)).collect();
+    let whole = region(&target, 0, 33);
+    assert_eq!(rig.start(lists(&many, &[whole])), Err(Refusal::TooLong));
+    assert_eq!(rig.start(lists(&many, &[region(&target, 0, 32)])), Err(Refusal::BadRange));
+    assert_eq!(rig.start(lists(&from, &to[..1])), Err(Refusal::BadRange));
+    // A piece that cannot be copied: the device says only that one failed.
+    target.unmap_from(7);
+    let last = region(&target, 7 * PAGE_BYTES, 50);
+    let outcome = rig.run(lists(&from[..1], &[region(&target, 0, 50), last]));
+    assert_eq!(outcome, Outcome::Refused(Refusal::Status(5)));
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! One code location for each call site, and the timed loop.
 //!
 //! A branch predictor knows a branch by its address. So haul's inline code exists once for each
-//! site, and so does the instruction that calls a function by its pointer. The loop reaches a
-//! location by an indirect call, which costs the same for every subject.
+//! site, and so does the instruction that calls a function by its pointer.
+//!
+//! The loop reaches a location by conditional branches on the bits of the site's number and a
+//! direct call, as a program reaches its sites by branches of its own. With one indirect call
+//! instead, the predictor knows the order of the sites from the branches of the copies alone: then
+//! a function that does nothing takes up to 1.4 of the C library's time (Zen 4), because it has no
+//! branches; with the tree of branches it takes at most 0.84 (Zen 3).
 
 use std::hint::black_box;
 
@@ -14,14 +19,11 @@ use crate::copy::operations::FILL_BYTE;
 /// the fewest calls.
 pub const SITES: usize = 64;
 
-/// The functions: memcpy, memmove and memset.
-const FUNCTIONS: usize = 3;
-
-/// The code locations of a site: each function, without and with a reader.
-const VARIANTS: usize = 2 * FUNCTIONS;
-
-/// All code locations of a subject.
-const LOCATIONS: usize = VARIANTS * SITES;
+/// The bits of a location below the site's number: whether the target is read, and the function.
+const VARIANT_BITS: u32 = 3;
+const IS_READ: u32 = 1;
+const IS_MOVE: u32 = 2;
+const IS_FILL: u32 = 4;
 
 /// A function of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +64,13 @@ impl Entry {
         size: u32,
     ) -> Self {
         assert!(site < SITES, "site {site} of {SITES}");
-        let location = site * VARIANTS + 2 * called as usize + usize::from(is_read);
-        Self { target, source, size, location: location as u32 }
+        let variant = match called {
+            Called::Memcpy => 0,
+            Called::Memmove => IS_MOVE,
+            Called::Memset => IS_FILL,
+        };
+        let read = if is_read { IS_READ } else { 0 };
+        Self { target, source, size, location: (site as u32) << VARIANT_BITS | variant | read }
     }
 
     /// The value for memset's source.
@@ -75,9 +82,9 @@ impl Entry {
     /// The function, the offsets of target and source, and the size.
     #[must_use]
     pub fn parts(self) -> (Called, usize, usize, usize) {
-        let called = match self.location as usize % VARIANTS / 2 {
+        let called = match self.location & (IS_MOVE | IS_FILL) {
             0 => Called::Memcpy,
-            1 => Called::Memmove,
+            IS_MOVE => Called::Memmove,
             _ => Called::Memset,
         };
         (called, self.target as usize, self.source as usize, self.size as usize)
@@ -186,9 +193,6 @@ impl Caller for Pointers {
     }
 }
 
-/// The code of one call at one site. It returns a value that depends on the read bytes.
-type Location<C> = unsafe fn(&C, *mut u8, &Entry) -> u64;
-
 /// The code location. The site's number is part of the result, because the compiler would merge
 /// equal functions otherwise.
 #[inline(never)]
@@ -210,44 +214,50 @@ unsafe fn location<C: Caller, const SITE: usize, const CALLED: u8, const IS_READ
     read.wrapping_add(SITE as u64)
 }
 
-/// The code locations of a site.
-fn variants<C: Caller, const SITE: usize>() -> [Location<C>; VARIANTS] {
-    [
-        location::<C, SITE, 0, false>,
-        location::<C, SITE, 0, true>,
-        location::<C, SITE, 1, false>,
-        location::<C, SITE, 1, true>,
-        location::<C, SITE, 2, false>,
-        location::<C, SITE, 2, true>,
-    ]
-}
-
-macro_rules! all_sites {
-    ($caller:ident: $($site:literal)*) => {
-        [$(variants::<$caller, $site>()),*]
-    };
-}
-
-/// All code locations, in the order of [`Entry::new`].
-fn locations<C: Caller>() -> [Location<C>; LOCATIONS] {
-    let sites: [[Location<C>; VARIANTS]; SITES] = all_sites!(C:
-        0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-        32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60
-        61 62 63);
-    std::array::from_fn(|at| sites[at / VARIANTS][at % VARIANTS])
+/// Calls the code location of an entry, by direct calls only. The tree of conditional branches on the
+/// bits of the site's number stands for the program's own branches before the call.
+#[inline(always)]
+unsafe fn dispatch<C: Caller>(caller: &C, base: *mut u8, entry: &Entry) -> u64 {
+    let chosen = entry.location;
+    macro_rules! leaf {
+        ($site:expr, $called:literal, $is_read:literal) => {
+            // SAFETY: the caller of `run` keeps its contract for every entry.
+            unsafe { location::<C, { $site }, $called, $is_read>(caller, base, entry) }
+        };
+    }
+    macro_rules! tree {
+        ($site:expr;) => {
+            if chosen & IS_FILL != 0 {
+                if chosen & IS_READ != 0 { leaf!($site, 2, true) } else { leaf!($site, 2, false) }
+            } else if chosen & IS_MOVE != 0 {
+                if chosen & IS_READ != 0 { leaf!($site, 1, true) } else { leaf!($site, 1, false) }
+            } else if chosen & IS_READ != 0 {
+                leaf!($site, 0, true)
+            } else {
+                leaf!($site, 0, false)
+            }
+        };
+        ($site:expr; $bit:literal $($rest:literal)*) => {
+            if chosen & ($bit << VARIANT_BITS) != 0 {
+                tree!($site + $bit; $($rest)*)
+            } else {
+                tree!($site; $($rest)*)
+            }
+        };
+    }
+    tree!(0; 32 16 8 4 2 1)
 }
 
 /// The timed loop.
 #[inline(never)]
 unsafe fn run<C: Caller>(caller: &C, entries: &[Entry], base: *mut u8, passes: u64) {
     // The compiler must not know the functions, because it would call them without a pointer.
-    let (locations, caller) = (black_box(locations::<C>()), black_box(caller));
+    let caller = black_box(caller);
     let mut sum = 0u64;
     for _ in 0..passes {
         for entry in entries {
-            let location = locations[entry.location as usize];
             // SAFETY: the caller keeps the contract of this function for every entry.
-            sum = sum.wrapping_add(unsafe { location(caller, base, entry) });
+            sum = sum.wrapping_add(unsafe { dispatch(caller, base, entry) });
         }
     }
     // The sum is used, so that the compiler keeps every load.

@@ -201,7 +201,7 @@ int main(void) {{
     assert_eq!(program.status().unwrap().signal(), Some(libc::SIGSEGV));
 }
 
-/// Without the variable, or with a folder that is none, the library changes nothing.
+/// Without the variable, or with a folder without a fake, the library changes nothing.
 #[test]
 fn library_without_a_fake_changes_nothing() {
     let setup = Setup::new("");

@@ -3,37 +3,42 @@
 //! Each slot has a completion record, and a word that says how far its operation is:
 //!
 //! ```text
-//! IDLE -> SUBMITTED -> CLAIMED -> IDLE        the record is written, the slot ends
+//! IDLE -> SUBMITTED -> CLAIMED -> IDLE     the record is written, the slot ends
 //!             ^           |
-//!             +-----------+           a page fault: the page is touched, the rest submitted
+//!             +-----------+                a page fault: touched, and the rest submitted
 //! ```
 //!
 //! A thread that sees a record claims the slot before it reads the record again, because the slot
 //! may have ended and started once more meanwhile.
+//!
+//! From the bottom up:
+//!
+//! - `operations`: operations as descriptors, and completions as values;
+//! - `lane`: an open queue.
+
+mod lane;
+mod operations;
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use haul_copy::Hint;
-use haul_peer::fork::Here;
 use rustix::io::Errno;
 
+use self::lane::{Lane, Source};
+use self::operations::{Batches, Done, VERBS};
 use super::chain::may_open;
 use super::completion::{Completion, Record};
-use super::descriptor::{Descriptor, Opcode, Placement};
+use super::descriptor::Opcode;
 use super::fake::{Fake, Settings};
-use super::memory;
-use super::portal::device::DevicePortal;
-use super::portal::fake::FakePortal;
-use super::portal::{Mechanism, Portal, Unsubmitted};
+use super::portal::{Mechanism, Unsubmitted};
 use super::status::Status;
 use super::sysfs::{Mode, Queue, Sysfs};
 use crate::contract::{Engine, Facts, Kind};
-use crate::operation::{Operation, Request, Verb};
-use crate::outcome::{Access, Error, Outcome, Refusal, Value};
+use crate::operation::Request;
+use crate::outcome::{Error, Outcome, Refusal};
 use crate::slots::{Index, Slots};
 
 /// How often the rest of an operation is submitted after a page fault. A copy into untouched pages
@@ -51,6 +56,9 @@ const STATE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The default of [`Options::patience`]: hundreds of the largest transfers.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The bits of a slot's word that hold its state.
+const STATE: u64 = 0xff;
 
 const IDLE: u64 = 0;
 const SUBMITTED: u64 = 1;
@@ -90,30 +98,6 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Where an engine opens its queue, again in each forked child.
-#[derive(Debug)]
-enum Source {
-    Device(Sysfs, Queue),
-    /// A fake; a child starts its own with the same settings.
-    Fake(Mutex<Arc<Fake>>, usize),
-}
-
-/// An open queue. A child of fork never uses the one of its parent.
-#[derive(Debug)]
-struct Lane {
-    owner: Here,
-    portal: Mutex<Option<Box<dyn Portal>>>,
-    /// What `portal` points to, while submissions are allowed.
-    open: AtomicPtr<Box<dyn Portal>>,
-    /// Threads between reading `open` and the end of their submission.
-    submitting: AtomicU32,
-    /// Operations that the device has.
-    pending: AtomicU32,
-    is_gone: AtomicBool,
-    silence: AtomicU32,
-    state_read: Mutex<Instant>,
-}
-
 /// The engine over one queue.
 ///
 /// Start: no allocation; MOVDIR64B needs some ten nanoseconds, ENQCMD a round trip to the device,
@@ -130,6 +114,7 @@ pub struct Dsa {
     lane: AtomicPtr<Lane>,
     turn: AtomicU32,
     troubles: Box<[AtomicU64]>,
+    batches: Batches,
 }
 
 /// A completion record alone in its cache line, so that the device and two pollers do not contend.
@@ -259,15 +244,17 @@ impl Dsa {
         // limit of the first, and the slots are the limit of the second.
         let is_dedicated = queue.mode == Some(Mode::Dedicated);
         let capacity = if is_dedicated { queue.size.max(1) } else { u32::MAX };
+        let slots_count = slots.count();
         Ok(Self {
             facts,
-            records: (0..slots.count()).map(|_| Line::default()).collect(),
+            records: (0..slots_count).map(|_| Line::default()).collect(),
             slots,
             source,
             options,
             capacity,
             lane: AtomicPtr::new(Box::into_raw(lane)),
             turn: AtomicU32::new(0),
+            batches: Batches::new(slots_count, queue),
             troubles: (0..=0x7f).map(|_| AtomicU64::new(0)).collect(),
         })
     }
@@ -299,11 +286,10 @@ impl Dsa {
         before: u64,
     ) -> Result<(), Refusal> {
         let (record, word) = (self.record(index), self.slots.word(index));
-        let descriptor = describe(&request.operation, done).ok_or(Refusal::Unsupported)?;
-        let descriptor = descriptor
-            .record(record.address())
-            .placement(placement(request.hint))
-            .block_on_fault(self.options.block_on_fault);
+        let blocks = self.options.block_on_fault;
+        // SAFETY: the caller's promise holds for the lists too, and the slot is this thread's.
+        let descriptor = unsafe { self.batches.describe(index.number(), request, done, blocks) }?;
+        let descriptor = descriptor.record(record.address());
         record.reset();
         let submitted = done.word(SUBMITTED);
         word.store(submitted, Ordering::Release);
@@ -311,8 +297,13 @@ impl Dsa {
         // SAFETY: the record lives as long as the engine, which ends its operations before. The
         // rest is the caller's promise.
         let Err(reason) = (unsafe { lane.submit(&descriptor) }) else { return Ok(()) };
-        if word.compare_exchange(submitted, before, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return Ok(());
+        loop {
+            match word.compare_exchange(submitted, before, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                // A poll has claimed the slot for a moment, to read its record again.
+                Err(now) if now & STATE == CLAIMED => std::hint::spin_loop(),
+                Err(_) => return Ok(()),
+            }
         }
         Err(match reason {
             Unsubmitted::Full => Refusal::Full,
@@ -330,10 +321,10 @@ impl Dsa {
     fn check(&self, index: Index) -> bool {
         let word = self.slots.word(index);
         let now = word.load(Ordering::Acquire);
-        if now & 0xff != SUBMITTED || self.record(index).poll().is_none() {
+        if now & STATE != SUBMITTED || self.record(index).poll().is_none() {
             return false;
         }
-        let claimed = now & !0xff | CLAIMED;
+        let claimed = now & !STATE | CLAIMED;
         if word.compare_exchange(now, claimed, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
@@ -354,7 +345,7 @@ impl Dsa {
         let bytes = before.bytes + completion.completed as usize;
         let status = completion.status;
         if status.is_success() {
-            let value = value(&request.operation, before, completion);
+            let value = operations::value(&request.operation, before, completion);
             self.end(index, Outcome::Done(value));
             return;
         }
@@ -363,12 +354,12 @@ impl Dsa {
             self.end(index, Outcome::Refused(Refusal::Status(status.number())));
             return;
         }
-        let crc = if has_crc(&request.operation) { completion.crc } else { before.crc };
+        let crc = if operations::has_crc(&request.operation) { completion.crc } else { before.crc };
         let done = Done { bytes, resumes: before.resumes + 1, crc };
         self.slots.report(index, bytes);
         let address = completion.fault_address;
-        let can_resume = before.resumes < RESUMES_MAX && !has_crc(&request.operation);
-        if can_resume && touch(address, completion.access) {
+        let can_resume = before.resumes < RESUMES_MAX && operations::can_resume(&request.operation);
+        if can_resume && operations::touch(address, completion.access) {
             // SAFETY: the operation has not ended, so its memory is valid. This thread has claimed
             // the slot.
             if unsafe { self.submit(index, &request, done, done.word(CLAIMED)) }.is_ok() {
@@ -381,6 +372,7 @@ impl Dsa {
 
     /// Ends a claimed slot.
     fn end(&self, index: Index, outcome: Outcome) {
+        self.batches.forget(index.number());
         self.slots.word(index).store(IDLE, Ordering::Release);
         self.lane().pending.fetch_sub(1, Ordering::AcqRel);
         // SAFETY: the operation was accepted, this thread has claimed its slot, and the device has
@@ -416,25 +408,6 @@ impl Dsa {
     }
 }
 
-/// How much of an operation is done, as the slot's word keeps it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Done {
-    bytes: usize,
-    resumes: u64,
-    /// The CRC of these bytes, which is not in the word.
-    crc: u32,
-}
-
-impl Done {
-    fn of(word: u64) -> Self {
-        Self { bytes: (word >> 16) as usize, resumes: word >> 8 & 0xff, crc: 0 }
-    }
-
-    fn word(self, state: u64) -> u64 {
-        (self.bytes as u64) << 16 | self.resumes << 8 | state
-    }
-}
-
 // SAFETY: a slot ends once, because its word goes from SUBMITTED to CLAIMED in one thread. It ends
 // when the device has written its record, or after the queue was closed, which waits until the
 // device accesses nothing. A refused start leaves no descriptor in the device. Drop closes the
@@ -465,10 +438,11 @@ unsafe impl Engine for Dsa {
         }
         // SAFETY: the slot holds a request that is being started.
         let request = unsafe { self.slots.request(index) };
-        let done = Done { crc: seed(&request.operation), ..Done::default() };
+        let done = Done { crc: operations::seed(&request.operation), ..Done::default() };
         // SAFETY: the caller's promise; the slot is this thread's until it is submitted.
         let submitted = unsafe { self.submit(index, &request, done, IDLE) };
         if submitted.is_err() {
+            self.batches.forget(index.number());
             lane.pending.fetch_sub(1, Ordering::AcqRel);
         }
         submitted
@@ -493,16 +467,27 @@ unsafe impl Engine for Dsa {
         portal.close();
         for number in 0..self.slots.count() {
             let (index, word) = (self.index(number), self.slots.word(self.index(number)));
-            // What the device has completed before counts.
-            if self.check(index) {
-                continue;
-            }
-            let now = word.load(Ordering::Acquire);
-            let claimed = now & !0xff | CLAIMED;
-            let claim =
-                || word.compare_exchange(now, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-            if now & 0xff == SUBMITTED && claim() {
-                self.end(index, Outcome::Gone);
+            loop {
+                // What the device has completed before counts.
+                self.check(index);
+                let now = word.load(Ordering::Acquire);
+                let claimed = now & !STATE | CLAIMED;
+                match now & STATE {
+                    SUBMITTED => {
+                        let claim = word.compare_exchange(
+                            now,
+                            claimed,
+                            Ordering::AcqRel,
+                            Ordering::Relaxed,
+                        );
+                        if claim.is_ok() {
+                            self.end(index, Outcome::Gone);
+                        }
+                    }
+                    // Another thread ends the slot, or gives it back in a moment.
+                    CLAIMED => std::thread::yield_now(),
+                    _ => break,
+                }
             }
         }
     }
@@ -551,149 +536,6 @@ impl fmt::Debug for Dsa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dsa").field("facts", &self.facts).finish_non_exhaustive()
     }
-}
-
-impl Source {
-    fn open(&self, options: Options) -> io::Result<Box<dyn Portal>> {
-        Ok(match self {
-            Self::Device(sysfs, queue) => {
-                Box::new(DevicePortal::open(sysfs, queue, options.only_write)?)
-            }
-            Self::Fake(fake, queue) => {
-                let fake = fake.lock().unwrap_or_else(PoisonError::into_inner);
-                Box::new(FakePortal::open(&fake, *queue, options.only_write)?)
-            }
-        })
-    }
-}
-
-impl Lane {
-    fn over(portal: Box<dyn Portal>) -> Box<Self> {
-        let lane = Box::new(Self {
-            owner: Here::now(),
-            portal: Mutex::new(Some(portal)),
-            open: AtomicPtr::new(std::ptr::null_mut()),
-            submitting: AtomicU32::new(0),
-            pending: AtomicU32::new(0),
-            is_gone: AtomicBool::new(false),
-            silence: AtomicU32::new(0),
-            state_read: Mutex::new(Instant::now()),
-        });
-        // The lane does not move any more, and the portal stays in it until `take`.
-        let mut portal = lane.portal.lock().unwrap_or_else(PoisonError::into_inner);
-        lane.open.store(
-            portal.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
-            Ordering::Release,
-        );
-        drop(portal);
-        lane
-    }
-
-    /// Submits, unless the queue was closed.
-    ///
-    /// # Safety
-    /// As for [`Portal::submit`].
-    unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), Unsubmitted> {
-        // SYNC: queue closed. `take` removes the pointer, and then waits for this count.
-        self.submitting.fetch_add(1, Ordering::SeqCst);
-        let portal = self.open.load(Ordering::SeqCst);
-        let result = if portal.is_null() {
-            Err(Unsubmitted::Gone)
-        } else {
-            // SAFETY: `take` frees the portal only after this thread has left the count.
-            let portal = unsafe { &*portal };
-            // SAFETY: the caller's promise.
-            unsafe { portal.submit(descriptor) }
-        };
-        self.submitting.fetch_sub(1, Ordering::SeqCst);
-        result
-    }
-
-    /// Takes the portal out, after the last submission; `None` if it was taken before.
-    fn take(&self) -> Option<Box<dyn Portal>> {
-        // SYNC: queue closed.
-        self.open.store(std::ptr::null_mut(), Ordering::SeqCst);
-        while self.submitting.load(Ordering::SeqCst) > 0 {
-            std::thread::yield_now();
-        }
-        self.portal.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// The operations, and what the device calls them.
-const VERBS: [(Verb, Opcode); 5] = [
-    (Verb::Copy, Opcode::Copy),
-    (Verb::Fill, Opcode::Fill),
-    (Verb::Compare, Opcode::Compare),
-    (Verb::Crc32c, Opcode::Crc),
-    (Verb::CopyCrc32c, Opcode::CopyCrc),
-];
-
-/// The descriptor of an operation from byte `done` on; `None` for lists, and for ranges that the
-/// 32 bits of a size cannot express.
-fn describe(operation: &Operation, done: Done) -> Option<Descriptor> {
-    let at = |address: usize| address.wrapping_add(done.bytes) as u64;
-    let size = |length: usize| u32::try_from(length - done.bytes).ok();
-    Some(match *operation {
-        Operation::Copy { target, source, length } => {
-            Descriptor::copy(at(source.addr()), at(target.addr()), size(length)?)
-        }
-        Operation::Fill { target, byte, length } => {
-            Descriptor::fill(u64::from_ne_bytes([byte; 8]), at(target.addr()), size(length)?)
-        }
-        Operation::Compare { left, right, length } => {
-            Descriptor::compare(at(left.addr()), at(right.addr()), size(length)?)
-        }
-        Operation::Crc32c { source, length, .. } => {
-            Descriptor::crc(at(source.addr()), size(length)?, done.crc)
-        }
-        Operation::CopyCrc32c { target, source, length, .. } => {
-            Descriptor::copy_crc(at(source.addr()), at(target.addr()), size(length)?, done.crc)
-        }
-        Operation::Lists { .. } => return None,
-    })
-}
-
-/// Where the device puts the target, by what the caller knows about its next reader.
-fn placement(hint: Hint) -> Placement {
-    match hint {
-        Hint::Streamed => Placement::Memory,
-        _ => Placement::Cache,
-    }
-}
-
-fn has_crc(operation: &Operation) -> bool {
-    matches!(operation, Operation::Crc32c { .. } | Operation::CopyCrc32c { .. })
-}
-
-fn seed(operation: &Operation) -> u32 {
-    match *operation {
-        Operation::Crc32c { seed, .. } | Operation::CopyCrc32c { seed, .. } => seed,
-        _ => 0,
-    }
-}
-
-/// What an operation computed.
-fn value(operation: &Operation, before: Done, completion: &Completion) -> Value {
-    match operation {
-        _ if has_crc(operation) => Value::Crc32c(completion.crc),
-        Operation::Compare { .. } if completion.result == 0 => Value::Difference(None),
-        Operation::Compare { .. } => {
-            Value::Difference(Some(before.bytes + completion.completed as usize))
-        }
-        _ => Value::Written,
-    }
-}
-
-/// Makes the page at an address resident, as an access of the CPU would. Returns false if it is
-/// not mapped, or may not be accessed so.
-fn touch(address: u64, access: Access) -> bool {
-    let mut byte = [0];
-    if memory::read(address, &mut byte).is_err() {
-        return false;
-    }
-    // SAFETY: the address is within the target of a pending operation, which nothing else accesses.
-    access == Access::Read || unsafe { memory::write(address, &byte) }.is_ok()
 }
 
 /// What to do about an error of `open`.
