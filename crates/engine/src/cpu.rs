@@ -34,12 +34,16 @@ pub(crate) unsafe fn check(operation: &Operation) -> Result<(), Refusal> {
         }
         Operation::Lists { targets, target_count, sources, source_count } => {
             // SAFETY: the caller's promise.
-            let (to, from) = unsafe { (list(targets, target_count), list(sources, source_count)) };
+            let to = unsafe { list(targets, target_count) };
+            // SAFETY: the caller's promise.
+            let from = unsafe { list(sources, source_count) };
             let mut all = to.iter().chain(from);
             // SAFETY: the caller's promise.
-            let sums = unsafe { (total(targets, target_count), total(sources, source_count)) };
-            sums.0 == sums.1
-                && isize::try_from(sums.0).is_ok()
+            let target_length = unsafe { total(targets, target_count) };
+            // SAFETY: the caller's promise.
+            let source_length = unsafe { total(sources, source_count) };
+            target_length == source_length
+                && isize::try_from(source_length).is_ok()
                 && all.all(|region| is_range(region.start, region.length))
         }
     };

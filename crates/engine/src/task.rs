@@ -99,7 +99,9 @@ unsafe impl<T: Target, S: Buffer> Task for Copy<T, S> {
 
     unsafe fn from_raw(raw: RawTask) -> Self {
         // SAFETY: the caller's promise.
-        let (target, source) = unsafe { (T::from_raw(raw.first), S::from_raw(raw.second)) };
+        let target = unsafe { T::from_raw(raw.first) };
+        // SAFETY: the caller's promise.
+        let source = unsafe { S::from_raw(raw.second) };
         Self { target, source, hint: raw.request.hint }
     }
 
@@ -191,7 +193,9 @@ unsafe impl<L: Buffer, R: Buffer> Task for Compare<L, R> {
 
     unsafe fn from_raw(raw: RawTask) -> Self {
         // SAFETY: the caller's promise.
-        let (left, right) = unsafe { (L::from_raw(raw.first), R::from_raw(raw.second)) };
+        let left = unsafe { L::from_raw(raw.first) };
+        // SAFETY: the caller's promise.
+        let right = unsafe { R::from_raw(raw.second) };
         Self { left, right }
     }
 
@@ -299,7 +303,9 @@ unsafe impl<T: Target, S: Buffer> Task for CopyCrc32c<T, S> {
 
     unsafe fn from_raw(raw: RawTask) -> Self {
         // SAFETY: the caller's promise.
-        let (target, source) = unsafe { (T::from_raw(raw.first), S::from_raw(raw.second)) };
+        let target = unsafe { T::from_raw(raw.first) };
+        // SAFETY: the caller's promise.
+        let source = unsafe { S::from_raw(raw.second) };
         Self { target, source, seed: seed_of(raw.request.operation) }
     }
 

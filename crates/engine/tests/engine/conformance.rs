@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use haul_engine::{
@@ -86,7 +86,7 @@ pub(crate) fn suite(open: &dyn Fn() -> Queue) {
 }
 
 fn pattern(size: usize, seed: usize) -> Vec<u8> {
-    (0..size).map(|at| ((at + seed) * 2_654_435_761 >> 7) as u8).collect()
+    (0..size).map(|at| (((at + seed) * 2_654_435_761) >> 7) as u8).collect()
 }
 
 fn every_operation_computes_what_the_cpu_computes(queue: &Queue) {
@@ -204,7 +204,7 @@ fn notifications_arrive(queue: &Queue) {
     let counter = Arc::new(Counter(AtomicUsize::new(0)));
     let waker = Waker::from(Arc::clone(&counter));
     let mut future = std::pin::pin!(submit());
-    while let Poll::Pending = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+    while future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
         wait_until(&|| counter.0.load(Relaxed) > 0);
     }
     // A future that is dropped after one poll.

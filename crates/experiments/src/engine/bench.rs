@@ -105,8 +105,7 @@ impl Bench {
         self.record(context, all, name::ENGINE_THROUGHPUT, "throughput", "bytes/s", rate);
         // The copy alone is the baseline's time of this run, and computing was calibrated to take
         // as long as `alone`.
-        let copy =
-            statistics::median(&all.iter().map(|round| round[0].latency).collect::<Vec<_>>());
+        let copy = median(&all.iter().map(|round| round[0].latency).collect::<Vec<_>>());
         let hidden = |figures: &Figures| ((alone + copy - figures.both) / copy).clamp(0.0, 1.0);
         self.record(context, all, name::ENGINE_OVERLAP, "share", "share", hidden);
     }
@@ -155,11 +154,11 @@ impl Memory {
     /// The turns of computing that take as long as a copy of the baseline.
     fn calibrate(&mut self, baseline: &mut Copier) -> u64 {
         let copies: Vec<f64> = (0..9).map(|_| self.latency(baseline)).collect();
-        let copy = statistics::median(&copies);
+        let copy = median(&copies);
         let mut turns = 100;
         loop {
             let times: Vec<f64> = (0..5).map(|_| seconds(|| compute(turns))).collect();
-            self.alone = statistics::median(&times);
+            self.alone = median(&times);
             if self.alone >= copy {
                 return turns;
             }
@@ -241,6 +240,11 @@ fn compute(turns: u64) {
     black_box(state);
 }
 
+/// The median; 0 without a sample.
+fn median(samples: &[f64]) -> f64 {
+    statistics::median(samples).unwrap_or(0.0)
+}
+
 fn seconds(run: impl FnOnce()) -> f64 {
     let begun = Instant::now();
     run();
@@ -255,7 +259,7 @@ pub fn break_even(records: &[Record]) -> Vec<Record> {
     let mut shares: Vec<(String, u64, f64)> = of_overlap
         .filter_map(|record| {
             let size = record.parameters.get(key::SIZE_BYTES)?.as_u64()?;
-            Some((record.subject.clone(), size, statistics::median(&record.samples)))
+            Some((record.subject.clone(), size, median(&record.samples)))
         })
         .collect();
     shares.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
@@ -295,7 +299,7 @@ mod tests {
             record.experiment == name::ENGINE_OVERLAP && record.subject == "inline"
         };
         let inline = records.iter().find(of_inline).unwrap();
-        assert!(statistics::median(&inline.samples) < 0.5, "{inline:?}");
+        assert!(median(&inline.samples) < 0.5, "{inline:?}");
     }
 
     #[test]

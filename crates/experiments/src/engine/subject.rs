@@ -56,8 +56,7 @@ impl Subject {
             Self::Auto => Queue::auto(),
             Self::Thread => return Ok(Copier::Thread(Thread::start()?)),
         };
-        let failed = |error: haul_engine::Error| Error::Thread(std::io::Error::other(error));
-        Ok(Copier::Queue(queue.map_err(failed)?))
+        Ok(Copier::Queue(queue?))
     }
 }
 
@@ -118,10 +117,13 @@ impl Copier {
     }
 }
 
+/// A target, and the source that is copied to it.
+type ThreadJob = (Vec<u8>, Arc<[u8]>);
+
 /// A thread that receives copies from a channel.
 #[derive(Debug)]
 pub struct Thread {
-    jobs: Option<Sender<(Vec<u8>, Arc<[u8]>)>>,
+    jobs: Option<Sender<ThreadJob>>,
     results: std::sync::mpsc::Receiver<Vec<u8>>,
     done: Arc<AtomicUsize>,
     submitted: usize,
@@ -130,7 +132,7 @@ pub struct Thread {
 
 impl Thread {
     fn start() -> Result<Self, Error> {
-        let (jobs, queue) = channel::<(Vec<u8>, Arc<[u8]>)>();
+        let (jobs, queue) = channel::<ThreadJob>();
         let (finished, results) = channel();
         let done = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&done);
@@ -142,7 +144,9 @@ impl Thread {
                 count.fetch_add(1, Ordering::Release);
             }
         };
-        let thread = std::thread::Builder::new().spawn(run).map_err(Error::Thread)?;
+        let attempt = "start the peer's thread";
+        let failed = |reason| haul_engine::Error::System { attempt, reason };
+        let thread = std::thread::Builder::new().spawn(run).map_err(failed)?;
         Ok(Self { jobs: Some(jobs), results, done, submitted: 0, thread: Some(thread) })
     }
 
