@@ -35,15 +35,15 @@ pub(crate) unsafe fn check(operation: &Operation) -> Result<(), Refusal> {
         Operation::Lists { targets, target_count, sources, source_count } => {
             // SAFETY: the caller's promise.
             let to = unsafe { list(targets, target_count) };
-            // SAFETY: as above.
+            // SAFETY: the caller's promise.
             let from = unsafe { list(sources, source_count) };
             let mut all = to.iter().chain(from);
             // SAFETY: the caller's promise.
-            let size = unsafe { total(targets, target_count) };
-            // SAFETY: as above.
-            let source_size = unsafe { total(sources, source_count) };
-            size == source_size
-                && isize::try_from(size).is_ok()
+            let target_length = unsafe { total(targets, target_count) };
+            // SAFETY: the caller's promise.
+            let source_length = unsafe { total(sources, source_count) };
+            target_length == source_length
+                && isize::try_from(source_length).is_ok()
                 && all.all(|region| is_range(region.start, region.length))
         }
     };

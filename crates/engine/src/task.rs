@@ -100,7 +100,7 @@ unsafe impl<T: Target, S: Buffer> Task for Copy<T, S> {
     unsafe fn from_raw(raw: RawTask) -> Self {
         // SAFETY: the caller's promise.
         let target = unsafe { T::from_raw(raw.first) };
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         let source = unsafe { S::from_raw(raw.second) };
         Self { target, source, hint: raw.request.hint }
     }
@@ -194,7 +194,7 @@ unsafe impl<L: Buffer, R: Buffer> Task for Compare<L, R> {
     unsafe fn from_raw(raw: RawTask) -> Self {
         // SAFETY: the caller's promise.
         let left = unsafe { L::from_raw(raw.first) };
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         let right = unsafe { R::from_raw(raw.second) };
         Self { left, right }
     }
@@ -304,7 +304,7 @@ unsafe impl<T: Target, S: Buffer> Task for CopyCrc32c<T, S> {
     unsafe fn from_raw(raw: RawTask) -> Self {
         // SAFETY: the caller's promise.
         let target = unsafe { T::from_raw(raw.first) };
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         let source = unsafe { S::from_raw(raw.second) };
         Self { target, source, seed: seed_of(raw.request.operation) }
     }

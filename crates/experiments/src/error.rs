@@ -26,6 +26,9 @@ pub enum Error {
         /// The probe's message, with the remedy.
         answer: String,
     },
+    /// An engine could not be opened.
+    #[error(transparent)]
+    Engine(#[from] haul_engine::Error),
     /// A port could not be opened.
     #[error(transparent)]
     Forward(#[from] haul::forward::Error),

@@ -240,15 +240,15 @@ fn compute(turns: u64) {
     black_box(state);
 }
 
+/// The median; 0 without a sample.
+fn median(samples: &[f64]) -> f64 {
+    statistics::median(samples).unwrap_or(0.0)
+}
+
 fn seconds(run: impl FnOnce()) -> f64 {
     let begun = Instant::now();
     run();
     begun.elapsed().as_secs_f64()
-}
-
-/// The median of figures, of which there is at least one.
-fn median(figures: &[f64]) -> f64 {
-    statistics::median(figures).unwrap_or_default()
 }
 
 /// For each subject but the baseline, the smallest measured size from which on an engine costs its

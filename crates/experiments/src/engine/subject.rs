@@ -56,18 +56,8 @@ impl Subject {
             Self::Auto => Queue::auto(),
             Self::Thread => return Ok(Copier::Thread(Thread::start()?)),
         };
-        Ok(Copier::Queue(queue.map_err(|error| not_started(&error))?))
+        Ok(Copier::Queue(queue?))
     }
-}
-
-/// The thread of a subject was not started.
-fn not_started(error: &impl ToString) -> Error {
-    haul_measure::Error::Thread {
-        thread: 0,
-        threads: 1,
-        reason: std::io::Error::other(error.to_string()),
-    }
-    .into()
 }
 
 /// A running subject.
@@ -127,13 +117,13 @@ impl Copier {
     }
 }
 
-/// The target and the source of a copy.
-type Buffers = (Vec<u8>, Arc<[u8]>);
+/// A target, and the source that is copied to it.
+type ThreadJob = (Vec<u8>, Arc<[u8]>);
 
 /// A thread that receives copies from a channel.
 #[derive(Debug)]
 pub struct Thread {
-    jobs: Option<Sender<Buffers>>,
+    jobs: Option<Sender<ThreadJob>>,
     results: std::sync::mpsc::Receiver<Vec<u8>>,
     done: Arc<AtomicUsize>,
     submitted: usize,
@@ -142,7 +132,7 @@ pub struct Thread {
 
 impl Thread {
     fn start() -> Result<Self, Error> {
-        let (jobs, queue) = channel::<Buffers>();
+        let (jobs, queue) = channel::<ThreadJob>();
         let (finished, results) = channel();
         let done = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&done);
@@ -154,7 +144,9 @@ impl Thread {
                 count.fetch_add(1, Ordering::Release);
             }
         };
-        let thread = std::thread::Builder::new().spawn(run).map_err(|error| not_started(&error))?;
+        let attempt = "start the peer's thread";
+        let failed = |reason| haul_engine::Error::System { attempt, reason };
+        let thread = std::thread::Builder::new().spawn(run).map_err(failed)?;
         Ok(Self { jobs: Some(jobs), results, done, submitted: 0, thread: Some(thread) })
     }
 

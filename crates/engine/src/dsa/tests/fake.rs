@@ -41,7 +41,7 @@ fn operations_do_what_the_processor_does() {
     let (from, to) = (source.address() + 3, target.address() + 5);
     let size = 4 * PAGE_BYTES as u32 + 77;
     let bytes = source.bytes()[3..3 + size as usize].to_vec();
-    let crc = crate::crc::crc32c(9, &bytes);
+    let crc = crate::crc32c(9, &bytes);
     let at = |completion: Completion| (completion.status, completion.result, completion.completed);
     assert_eq!(at(run(&client, Descriptor::copy(from, to, size))), (Status::Success, 0, 0));
     assert_eq!(target.bytes()[5..5 + size as usize], bytes);
@@ -154,7 +154,7 @@ fn faults_name_byte_address_and_access() {
     assert_eq!(run(&client, copy), read_fault);
     let crc = run(&client, Descriptor::crc(source.address(), size, 0));
     assert_eq!(Completion { crc: 0, ..crc }, read_fault);
-    assert_eq!(crc.crc, crate::crc::crc32c(0, &target.bytes()[..PAGE_BYTES]));
+    assert_eq!(crc.crc, crate::crc32c(0, &target.bytes()[..PAGE_BYTES]));
     let null = run(&client, Descriptor::copy(0, target.address(), 8));
     assert_eq!((null.status, null.completed, null.access), (Status::PageFault, 0, Access::Read));
 }
