@@ -308,7 +308,7 @@ mod tests {
 
     fn bytes(memory: NonNull<u8>, at: usize, length: usize) -> Vec<u8> {
         // SAFETY: inside the guest's memory, which nothing writes meanwhile.
-        let slice = unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), length) };
+        let slice = unsafe { std::slice::from_raw_parts(memory.as_ptr().wrapping_add(at), length) };
         slice.to_vec()
     }
 
@@ -350,11 +350,11 @@ mod tests {
         for at in 0..4_u16 {
             offer(&driver, at, 0, 72);
             // SAFETY: inside the guest's memory.
-            unsafe { memory.add(usize::from(at) * 256 + 12).write(at as u8) };
+            unsafe { memory.as_ptr().wrapping_add(usize::from(at) * 256 + 12).write(at as u8) };
         }
         // The third packet's header asks for a checksum.
         // SAFETY: inside the guest's memory.
-        unsafe { memory.add(512).write(1) };
+        unsafe { memory.as_ptr().wrapping_add(512).write(1) };
         let mut room = Room(Vec::new(), 1);
         assert!(ring.resume(0));
         assert_eq!(ring.dequeue(&mut room, 2048, 4), Progress { packets: 1, is_stopped: true });
