@@ -307,9 +307,9 @@ mod tests {
     }
 
     fn bytes(memory: NonNull<u8>, at: usize, length: usize) -> Vec<u8> {
-        let start = memory.as_ptr().wrapping_add(at);
         // SAFETY: inside the guest's memory, which nothing writes meanwhile.
-        unsafe { std::slice::from_raw_parts(start, length) }.to_vec()
+        let slice = unsafe { std::slice::from_raw_parts(memory.as_ptr().wrapping_add(at), length) };
+        slice.to_vec()
     }
 
     #[test]
@@ -349,14 +349,12 @@ mod tests {
         let (mut ring, driver, memory) = ring();
         for at in 0..4_u16 {
             offer(&driver, at, 0, 72);
-            let place = memory.as_ptr().wrapping_add(usize::from(at) * 256 + 12);
             // SAFETY: inside the guest's memory.
-            unsafe { place.write(at as u8) };
+            unsafe { memory.as_ptr().wrapping_add(usize::from(at) * 256 + 12).write(at as u8) };
         }
         // The third packet's header asks for a checksum.
-        let header = memory.as_ptr().wrapping_add(512);
         // SAFETY: inside the guest's memory.
-        unsafe { header.write(1) };
+        unsafe { memory.as_ptr().wrapping_add(512).write(1) };
         let mut room = Room(Vec::new(), 1);
         assert!(ring.resume(0));
         assert_eq!(ring.dequeue(&mut room, 2048, 4), Progress { packets: 1, is_stopped: true });
