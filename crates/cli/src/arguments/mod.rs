@@ -365,7 +365,7 @@ mod tests {
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Example:\n  "), "{}: {help}", command.get_name());
             let has_records =
-                !["completions", "man", "record", "fake"].contains(&command.get_name());
+                !["completions", "man", "record", "fake", "run"].contains(&command.get_name());
             assert_eq!(help.contains("--json"), has_records, "{}: {help}", command.get_name());
         }
         check(&Arguments::command());

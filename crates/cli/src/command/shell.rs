@@ -47,15 +47,15 @@ impl Command for Completions {
 
 /// The command without the subcommands that only haul itself starts.
 fn visible(command: Parser) -> Parser {
+    if !command.has_subcommands() {
+        return command;
+    }
     let kept: Vec<Parser> = command
         .get_subcommands()
         .filter(|command| !command.is_hide_set())
         .cloned()
         .map(visible)
         .collect();
-    if kept.is_empty() {
-        return command;
-    }
     // The library needs a name that lives as long as the process, unless it is compiled with
     // another feature. One script is made per process.
     let name: &'static str = command.get_name().to_owned().leak();

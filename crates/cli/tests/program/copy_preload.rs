@@ -68,7 +68,7 @@ fn profile_has_sites_with_functions_and_is_drawn() {
     let folder = tempfile::tempdir().unwrap();
     let body = "int main(void) { copies(1000); if (fork() == 0) copies(500); return 0; }";
     let Some(program) = program(folder.path(), body) else { return };
-    let arguments = ["profile", "--every", "1B", "-o", "p.jsonl", "--json", "--"];
+    let arguments = ["profile", "--sample-every", "1B", "-o", "p.jsonl", "--json", "--"];
     let done = run(copy(folder.path(), &arguments).arg(&program)).expect(0);
     let text = fs::read_to_string(folder.path().join("p.jsonl")).unwrap();
     assert_eq!(records(&done.out), records(&text));
@@ -120,7 +120,7 @@ fn failing_and_lost_programs_are_reported() {
     else {
         return;
     };
-    let arguments = ["profile", "--every", "1B", "-o", "k.jsonl", "--"];
+    let arguments = ["profile", "--sample-every", "1B", "-o", "k.jsonl", "--"];
     let done = run(copy(folder.path(), &arguments).arg(&program)).expect(128 + 15);
     assert!(done.err.contains("exit code 143"), "{}", done.err);
     assert!(fs::read_to_string(folder.path().join("k.jsonl")).unwrap().contains("copies"));

@@ -69,7 +69,7 @@ fn misaligned_operand_aborts() {
     let Some(output) = child("unaligned") else { return };
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        died_of(&output, libc::SIGABRT) && message.contains("is no multiple of 64"),
+        died_of(&output, libc::SIGABRT) && message.contains("is not a multiple of 64"),
         "{output:?}"
     );
 }

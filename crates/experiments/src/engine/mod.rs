@@ -3,7 +3,7 @@
 //! From the bottom up:
 //!
 //! - [`subject`]: engines, and a thread behind a channel, behind one interface;
-//! - [`bench`]: submission, latency, throughput and overlap by size;
+//! - [`mod@bench`]: submission, latency, throughput and overlap by size;
 //! - [`tail`]: small requests beside large copies.
 
 pub mod bench;
