@@ -33,7 +33,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul doctor", Elsewhere("doctor.rs")),
     ("haul engine fake", Elsewhere("engine_fake.rs")),
     ("haul engine list", Run("", "worker")),
-    ("haul engine bench", Run("--sizes 4KiB --budget 0.5", "latency")),
+    ("haul engine bench --sizes", Run("--sizes 4KiB --budget 0.5", "latency")),
     ("haul channel list", Run("", "ring")),
     ("haul channel recv", Elsewhere("channel.rs, both ends")),
     ("haul channel send", Elsewhere("channel.rs, both ends")),
