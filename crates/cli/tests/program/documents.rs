@@ -75,7 +75,6 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul copy run", Elsewhere("copy_preload.rs")),
     ("haul copy profile", Elsewhere("copy_preload.rs")),
     ("haul report sort.jsonl", Elsewhere("copy_preload.rs")),
-    ("LD_PRELOAD=/usr/local/lib/libhaul_copy.so", Elsewhere("copy_preload.rs")),
     ("head", Elsewhere("copy_record.rs: the first line of a stream")),
     ("haul heap record", Elsewhere("heap_record.rs")),
     ("seq", Elsewhere("heap_record.rs, with the next commands")),
