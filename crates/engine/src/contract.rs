@@ -68,7 +68,7 @@ pub struct Facts {
 /// may be used by all threads at the same time.
 ///
 /// # Safety
-/// The implementation must keep the rules of [the module](self). When its `Drop` returns, it must
+/// The implementation must keep the rules of the module. When its `Drop` returns, it must
 /// not access the memory of any operation any more.
 pub unsafe trait Engine: Send + Sync + fmt::Debug {
     /// The engine's facts. Cost: none.
