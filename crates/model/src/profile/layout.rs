@@ -104,7 +104,7 @@ pub mod thread {
     pub const PROCESS: usize = 0;
     /// The number of samples, 64 bits.
     pub const SAMPLES: usize = 8;
-    /// The estimated calls, in [parts](super::PARTS_OF_A_CALL), 64 bits.
+    /// The estimated calls, in [parts](PARTS_OF_A_CALL), 64 bits.
     pub const CALLS: usize = 16;
     /// The estimated bytes, 64 bits.
     pub const BYTES: usize = 24;
@@ -123,7 +123,7 @@ pub mod module {
 }
 
 /// The offsets of a site's fields. All but the first are 64-bit estimates: calls in
-/// [parts](super::PARTS_OF_A_CALL), and bytes.
+/// [parts](PARTS_OF_A_CALL), and bytes.
 pub mod site {
     /// A reference to its module in the upper 16 bits, and the offset of the return address from
     /// the module's lowest address in the others. 0 for an unused entry, and for entry 0.

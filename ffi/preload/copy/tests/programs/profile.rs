@@ -112,10 +112,14 @@ fn threads_forked_children_and_handlers_are_counted() {
         assert!(calls(0).iter().any(near), "{wanted}: {:?}", calls(0));
     }
     assert_eq!((calls(1), calls(2)), (vec![500.0], vec![200.0]));
-    let handler = own(&profile)
-        .into_iter()
-        .find(|site| site.classes[6].0 == site.calls && site.bytes == 50 * site.calls as u64);
-    assert!(handler.is_some_and(|site| site.calls >= 20.0), "the handler's calls");
+    // A handler that interrupts a sample changes the weight of its call a little.
+    let is_handler = |site: &&Site| (site.bytes as f64 - 50.0 * site.calls).abs() <= 1.0;
+    let handler = own(&profile).into_iter().find(is_handler);
+    assert!(
+        handler.is_some_and(|site| site.calls >= 20.0),
+        "the handler's calls: {:?}",
+        own(&profile)
+    );
 }
 
 #[test]
