@@ -104,7 +104,7 @@ pub mod thread {
     pub const PROCESS: usize = 0;
     /// The number of samples, 64 bits.
     pub const SAMPLES: usize = 8;
-    /// The estimated calls, in [parts](PARTS_OF_A_CALL), 64 bits.
+    /// The estimated calls, in [parts](super::PARTS_OF_A_CALL), 64 bits.
     pub const CALLS: usize = 16;
     /// The estimated bytes, 64 bits.
     pub const BYTES: usize = 24;
