@@ -39,7 +39,7 @@ pub(crate) fn library() -> &'static Path {
         // With the features of the whole build, as scripts/install builds it, so that what both
         // need is compiled once.
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--release", "--lib", "-p", "haul-dpdk-vhost"])
+            .args(["build", "--release", "--lib", "-p", "haul-dpdk-vhost", "-p", "haul-cli"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env("CARGO_TARGET_DIR", target)
             .status()

@@ -70,7 +70,9 @@ pub(crate) fn library() -> &'static Path {
         let folder = test.parent().and_then(Path::parent).expect("cargo's layout");
         let target = folder.parent().expect("cargo's layout");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "--release", "--package", "haul-copy-preload"]);
+        // With the features of the program, so that what both need is compiled once.
+        let both = ["--package", "haul-copy-preload", "--package", "haul-cli"];
+        cargo.args(["build", "--quiet", "--locked", "--release", "--lib"]).args(both);
         cargo.env("CARGO_TARGET_DIR", target).env_remove("LD_PRELOAD");
         succeed(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
         target.join("release/libhaul_copy.so")
