@@ -124,7 +124,7 @@ const ROWS: &[Row] = &[
         family: 0x19,
         models: &[0x00..=0x0f, 0x20..=0x5f],
         choices: AVX2_PIECES,
-        source: "reasoned: like Zen 4, with which it shares the slow cases of rep movsb",
+        source: "bench/record/2026-11-28-zen3-2cpu-copy",
     },
     Row {
         name: "Zen 4",
