@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::chain::Scratch;
-use super::enqueue;
+use super::enqueue::{self, Fast};
 use super::layout::Layout;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
@@ -164,13 +164,14 @@ impl<M: GuestMemory> DeviceRing<M> {
 }
 
 impl<L: Layout, M: GuestMemory> Active<L, M> {
-    #[inline]
-    fn enqueue_plain(
+    /// Polls the ring and calls `fast` with the number of packets before these and the number of
+    /// chains, until `count` packets are done, or one is not.
+    #[inline(always)]
+    fn in_bursts(
         &mut self,
-        packets: &impl Outgoing,
         count: usize,
-        copier: &Copier,
         scratch: &mut Scratch,
+        mut fast: impl FnMut(&mut Self, usize, usize, &mut Scratch) -> Fast,
     ) -> Progress {
         scratch.parts.clear();
         let (mut done, mut is_stopped) = (0, false);
@@ -180,17 +181,31 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
                 is_stopped = true;
                 break;
             };
-            let fast = self.enqueue_fast(packets, done, ready, scratch);
+            let fast = fast(self, done, ready, scratch);
             done += fast.packets;
             is_stopped = fast.packets < ready;
             if fast.packets < wanted {
                 break;
             }
         }
+        Progress { packets: done, is_stopped }
+    }
+
+    #[inline]
+    fn enqueue_plain(
+        &mut self,
+        packets: &impl Outgoing,
+        count: usize,
+        copier: &Copier,
+        scratch: &mut Scratch,
+    ) -> Progress {
+        let progress = self.in_bursts(count, scratch, |active, done, ready, scratch| {
+            active.enqueue_fast(packets, done, ready, scratch)
+        });
         // SAFETY: sources are the caller's packets, and targets were looked up in the guest's
         // memory, which this ring keeps; each is valid for its length.
         unsafe { enqueue::copy(copier, &scratch.parts) };
-        Progress { packets: done, is_stopped }
+        progress
     }
 
     #[inline]
@@ -201,25 +216,13 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
         copier: &Copier,
         scratch: &mut Scratch,
     ) -> Progress {
-        scratch.parts.clear();
-        let (mut done, mut is_stopped) = (0, false);
-        while done < count {
-            let wanted = (count - done).min(scratch.firsts.len());
-            let Ok(ready) = self.ring.poll(&mut scratch.firsts[..wanted]) else {
-                is_stopped = true;
-                break;
-            };
-            let fast = self.dequeue_fast(room, longest, ready, scratch);
-            done += fast.packets;
-            is_stopped = fast.packets < ready;
-            if fast.packets < wanted {
-                break;
-            }
-        }
+        let progress = self.in_bursts(count, scratch, |active, _, ready, scratch| {
+            active.dequeue_fast(room, longest, ready, scratch)
+        });
         // SAFETY: sources were looked up in the guest's memory, which this ring keeps, and targets
         // are buffers that were just taken; each is valid for its length.
         unsafe { copier.copy_batch(&scratch.parts) };
-        Progress { packets: done, is_stopped }
+        progress
     }
 }
 
