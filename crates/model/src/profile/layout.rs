@@ -62,7 +62,8 @@ pub const PARTS_OF_A_CALL: u64 = 1 << 16;
 
 /// The work of a call is its size plus this number of bytes. Samples are taken at a mean distance
 /// of work, so that long copies, which carry most bytes, are sampled more often than short ones.
-/// The number was chosen so that a sample costs at most 1% of the calls before it at any size.
+/// A sample then costs some 1% of the calls before it: of 24 bytes, 70 ns after 1,000 calls of 5
+/// ns (Zen 3).
 pub const WORK_OF_A_CALL: u64 = 1024;
 
 /// The mean work between two samples of a thread, unless the user asks for another.
