@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haul_engine::dsa::fake::{Fake, Settings as FakeSettings};
 use haul_engine::dsa::{Dsa, Options};
-use haul_engine::{Copy, Engine, Error, Facts, Index, Queue, Refusal, Settings};
+use haul_engine::{Bell, Copy, Engine, Error, Facts, Index, Queue, Refusal, Settings};
 
 /// Runs `act` in a child of fork, which ends after a minute at the latest. Returns whether `act`
 /// returned true.
@@ -97,4 +97,28 @@ fn threads_of_a_child_open_the_engine_again_once() {
         }) && reopens.load(Relaxed) == 1
     }));
     assert!(copies(&queue) && reopens.load(Relaxed) == 0);
+}
+
+/// Whether a bell rings for a copy that nothing polls.
+fn rings(queue: &Queue) -> bool {
+    let bell = Bell::new().unwrap();
+    let copy = queue.submit(Copy::new(vec![0; 100_000], vec![1; 100_000]));
+    copy.ring(&bell);
+    let begun = Instant::now();
+    while bell.clear() == 0 {
+        if begun.elapsed() > Duration::from_secs(20) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    copy.is_done()
+}
+
+/// The parent's watching thread exists at the fork, and not in the child.
+#[test]
+fn bells_ring_in_a_child_whose_parent_used_one() {
+    let (queue, _) = slow();
+    assert!(rings(&queue));
+    assert!(holds_in_child(|| rings(&queue)));
+    assert!(rings(&queue));
 }
