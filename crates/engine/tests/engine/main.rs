@@ -5,6 +5,7 @@
 //! - `fake`: the same over a fake DSA;
 //! - `queue`: reports of full and failing engines, settings, signals;
 //! - `forks`: children of fork;
+//! - `raw`: raw forms that own memory;
 //! - `idle`: what an idle engine costs.
 
 mod conformance;
@@ -12,4 +13,5 @@ mod fake;
 mod forks;
 mod idle;
 mod queue;
+mod raw;
 mod support;
