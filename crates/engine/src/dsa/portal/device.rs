@@ -42,7 +42,13 @@ pub(in crate::dsa) struct DevicePortal {
     owner: Here,
     mapped: Option<Mapped>,
     sysfs: Sysfs,
-    queue: String,
+    queue: Queue,
+}
+
+/// Whether the kernel says that a queue or its device is not enabled, so that the device does
+/// nothing for it. Costs few system calls.
+pub(in crate::dsa) fn is_disabled(sysfs: &Sysfs, queue: &Queue) -> bool {
+    [&queue.device, &queue.name].into_iter().any(|name| sysfs.is_disabled(name))
 }
 
 /// A mapped portal and the instruction that submits to it.
@@ -85,7 +91,7 @@ impl DevicePortal {
             owner: Here::now(),
             mapped,
             sysfs: sysfs.clone(),
-            queue: queue.name.clone(),
+            queue: queue.clone(),
         })
     }
 
@@ -142,10 +148,7 @@ impl Portal for DevicePortal {
     }
 
     fn is_alive(&self) -> bool {
-        let queue = self.sysfs.queues().into_iter().find(|queue| queue.name == self.queue);
-        let Some(queue) = queue.filter(|queue| queue.is_enabled) else { return false };
-        let device = self.sysfs.devices().into_iter().find(|one| one.name == queue.device);
-        device.is_some_and(|device| device.is_enabled)
+        !is_disabled(&self.sysfs, &self.queue)
     }
 
     fn close(self: Box<Self>) {}

@@ -83,7 +83,7 @@ pub(super) trait Portal: Send + Sync + Debug {
     /// the portal is closed. No Rust reference to a target may exist meanwhile.
     unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), Unsubmitted>;
 
-    /// Whether the queue is still enabled. Costs system calls.
+    /// Whether the queue is still enabled, as far as is known. Costs system calls.
     fn is_alive(&self) -> bool;
 
     /// Closes the queue. When this returns, the device accesses no memory that was submitted here.
