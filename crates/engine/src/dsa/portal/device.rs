@@ -78,21 +78,18 @@ impl DevicePortal {
     /// The kernel's error of `open`.
     pub(in crate::dsa) fn open(sysfs: &Sysfs, queue: &Queue, only_write: bool) -> io::Result<Self> {
         let path = CString::new(queue.node.as_os_str().as_bytes())?;
+        // A fork waits until the file is in the list, so that each child closes its copy.
+        let mut files = FILES.lock();
         // SAFETY: the path is a C string that lives until the call returns.
         let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
         let file = raised(file)?;
-        FILES.lock().push(file);
+        files.push(file);
+        drop(files);
         let mapped = if only_write { None } else { Mapped::new(file, queue.mode) };
-        Ok(Self {
-            file,
-            owner: Here::now(),
-            mapped,
-            sysfs: sysfs.clone(),
-            queue: queue.clone(),
-        })
+        Ok(Self { file, owner: Here::now(), mapped, sysfs: sysfs.clone(), queue: queue.clone() })
     }
 
     fn write(&self, descriptor: &Descriptor) -> Result<(), Unsubmitted> {
@@ -164,9 +161,12 @@ impl Drop for DevicePortal {
             return;
         }
         drop(mapped);
-        FILES.lock().retain(|file| *file != self.file);
+        // A fork waits for this close: a child with a copy of the file would let it return early.
+        let mut files = FILES.lock();
+        files.retain(|file| *file != self.file);
         // SAFETY: the file is this portal's own, and is used no more.
         unsafe { libc::close(self.file) };
+        drop(files);
     }
 }
 
