@@ -24,7 +24,9 @@ unsafe impl Sync for RawBuffer {}
 /// # Safety
 /// Between [`into_raw`](Self::into_raw) and [`from_raw`](Self::from_raw), the bytes must stay at
 /// their address and no other code may write them, even if `from_raw` is never called; for a
-/// borrowed buffer, this holds while its lifetime lasts. Another thread may read them.
+/// borrowed buffer, this holds while its lifetime lasts. Another thread may read them, and another
+/// thread may call `from_raw` and drop the buffer: a handle may be dropped before its operation has
+/// ended.
 pub unsafe trait Buffer: Sized {
     /// Takes the buffer apart.
     fn into_raw(self) -> RawBuffer;

@@ -261,8 +261,8 @@ impl<W: Task + 'static> Future for Pending<W> {
 /// Buffers in their raw form, which are dropped with this value.
 struct Buffers<W: Task>(Option<W::Raw>);
 
-// SAFETY: `W` is made from the raw form only to be dropped; the raw form may be sent, and the
-// buffers of this crate may be dropped by any thread.
+// SAFETY: the raw form may be sent, and a task allows every thread to make it from the raw form and
+// to drop it.
 unsafe impl<W: Task> Send for Buffers<W> {}
 
 impl<W: Task> Drop for Buffers<W> {

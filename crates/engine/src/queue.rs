@@ -288,17 +288,24 @@ impl Inner {
         }
     }
 
-    /// Whether the engine can be used in this process. In a child of fork, it is opened again, if
-    /// it can be.
+    /// Whether the engine can be used in this process. In a child of fork, the first thread that
+    /// asks opens it again, if it can be; the others use the CPU meanwhile.
     fn is_usable(&self, engine: &dyn Engine, here: Here) -> bool {
         use std::sync::atomic::Ordering::{Acquire, Release};
         /// The engine cannot be used in this process and its children.
         const NEVER: u64 = u64::MAX;
+        /// Beside the number of a process: a thread of that process opens the engine again.
+        const REOPENING: u64 = 1 << 63;
         let usable_in = self.usable_in.load(Acquire);
         if usable_in == here.number() {
             return true;
         }
-        if usable_in == NEVER {
+        // A thread of the parent that was opening the engine does not exist in this process.
+        let claimed = REOPENING | here.number();
+        if usable_in == NEVER
+            || usable_in == claimed
+            || self.usable_in.compare_exchange(usable_in, claimed, Acquire, Acquire).is_err()
+        {
             return false;
         }
         let reopened = engine.reopen().is_ok();

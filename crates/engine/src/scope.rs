@@ -292,7 +292,8 @@ impl<T: Target, S: Buffer> Scoped<'_, Copy<T, S>> {
 
 impl<W: Task> Drop for Scoped<'_, W> {
     fn drop(&mut self) {
-        if std::mem::needs_drop::<W>() {
+        // The engine reads memory of the raw form too.
+        if std::mem::needs_drop::<W>() || std::mem::needs_drop::<W::Raw>() {
             drop(self.take());
         } else if let (Some(_), Started::Pending(place)) = (&self.raw, self.started) {
             let mut open = self.shared.open.borrow_mut();

@@ -8,7 +8,8 @@ use haul_copy::Hint;
 /// An operation over buffers.
 ///
 /// # Safety
-/// `request` names only memory of the buffers, or of allocations of the raw form.
+/// `request` names only memory of the buffers, or of allocations of the raw form. Another thread
+/// may call `from_raw` and drop the result.
 pub unsafe trait Task: Sized {
     /// What the operation computes.
     type Output;

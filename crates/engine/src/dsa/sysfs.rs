@@ -175,6 +175,18 @@ impl Sysfs {
         (!text.is_empty()).then_some(text)
     }
 
+    /// Whether the kernel says that a device or a queue is not enabled: it is listed with another
+    /// state, or not at all. A state that cannot be read says nothing. Costs few system calls.
+    pub(crate) fn is_disabled(&self, name: &str) -> bool {
+        let mut text = String::new();
+        let file = File::open(self.root.join(DEVICES).join(name).join("state"));
+        let read = file.and_then(|file| file.take(ATTRIBUTE_BYTES_MAX).read_to_string(&mut text));
+        match read {
+            Ok(_) => !text.trim().is_empty() && text.trim() != "enabled",
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
+
     /// The sorted names in a folder.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(path));
@@ -399,6 +411,20 @@ pub(crate) mod tests {
         }
         let all = Operations::of(&Opcode::ALL);
         assert!(Opcode::ALL.iter().all(|opcode| all.has(*opcode)));
+    }
+
+    #[test]
+    fn state_that_cannot_be_read_is_not_disabled() {
+        let (_folder, sysfs) = root_with(&[
+            ("sys/bus/dsa/devices/wq0.0/state", "enabled\n"),
+            ("sys/bus/dsa/devices/wq0.1/state", "disabled\n"),
+            ("sys/bus/dsa/devices/wq0.2/state", ""),
+            // A folder in place of the file: an error other than a missing file.
+            ("sys/bus/dsa/devices/wq0.3/state/odd", ""),
+        ]);
+        let disabled: Vec<bool> =
+            (0..5).map(|number| sysfs.is_disabled(&format!("wq0.{number}"))).collect();
+        assert_eq!(disabled, [false, true, false, false, true]);
     }
 
     #[test]

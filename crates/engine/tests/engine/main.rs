@@ -3,11 +3,15 @@
 //! - `support`: engines that the tests need;
 //! - `conformance`: what holds for every engine;
 //! - `fake`: the same over a fake DSA;
-//! - `queue`: full queues, forks, notification;
+//! - `queue`: reports of full and failing engines, settings, signals;
+//! - `forks`: children of fork;
+//! - `raw`: raw forms that own memory;
 //! - `idle`: what an idle engine costs.
 
 mod conformance;
 mod fake;
+mod forks;
 mod idle;
 mod queue;
+mod raw;
 mod support;

@@ -20,7 +20,8 @@
 //! - `handler`: the handler of signals;
 //! - `portal`: pages on which the two instructions trap;
 //! - `calls`: functions of libc on files;
-//! - `path_calls`: functions of libc on paths.
+//! - `path_calls`: functions of libc on paths;
+//! - `start`: the constructor.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("libhaul_engine_fake is for 64-bit Linux");
@@ -42,3 +43,5 @@ mod portal;
 pub mod calls;
 
 pub mod path_calls;
+
+mod start;

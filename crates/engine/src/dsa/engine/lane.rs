@@ -10,7 +10,7 @@ use haul_peer::fork::Here;
 use super::Options;
 use crate::dsa::descriptor::Descriptor;
 use crate::dsa::fake::Fake;
-use crate::dsa::portal::device::DevicePortal;
+use crate::dsa::portal::device::{DevicePortal, is_disabled};
 use crate::dsa::portal::fake::FakePortal;
 use crate::dsa::portal::{Portal, Unsubmitted};
 use crate::dsa::sysfs::{Queue, Sysfs};
@@ -50,6 +50,17 @@ impl Source {
                 Box::new(FakePortal::open(&fake, *queue, options.only_write)?)
             }
         })
+    }
+}
+
+impl Source {
+    /// Whether nothing that was submitted is executed any more, after the queue was closed. The
+    /// close of a device's file says this only if no other process has a copy of the file.
+    pub(super) fn has_stopped(&self) -> bool {
+        match self {
+            Self::Device(sysfs, queue) => is_disabled(sysfs, queue),
+            Self::Fake(..) => true,
+        }
     }
 }
 

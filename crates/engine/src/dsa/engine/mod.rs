@@ -14,8 +14,10 @@
 //! From the bottom up:
 //!
 //! - `operations`: operations as descriptors, and completions as values;
-//! - `lane`: an open queue.
+//! - `lane`: an open queue;
+//! - `closing`: what a close does with pending operations.
 
+mod closing;
 mod lane;
 mod operations;
 
@@ -33,7 +35,7 @@ use super::chain::may_open;
 use super::completion::{Completion, Record};
 use super::descriptor::Opcode;
 use super::fake::{Fake, Settings};
-use super::portal::{Mechanism, Unsubmitted};
+use super::portal::{Mechanism, Portal, Unsubmitted};
 use super::status::Status;
 use super::sysfs::{Mode, Queue, Sysfs};
 use crate::contract::{Engine, Facts, Kind};
@@ -155,11 +157,12 @@ impl Dsa {
             return Err(Error::Missing { engine: engine(), cause, remedy });
         };
         let source = Source::Device(sysfs.clone(), queue.clone());
-        Self::over(source, &queue, options, slots).map_err(|reason| Error::Missing {
+        let portal = source.open(options).map_err(|reason| Error::Missing {
             engine: format!("dsa:{}", queue.name),
             cause: format!("{}: {reason}", queue.node.display()),
             remedy: remedy_of(&reason).into(),
-        })
+        })?;
+        Ok(Self::over(source, portal, &queue, options, slots))
     }
 
     /// Opens a queue of a fake in this process.
@@ -191,7 +194,8 @@ impl Dsa {
             is_fake: true,
         };
         let source = Source::Fake(Mutex::new(Arc::clone(fake)), queue);
-        Self::over(source, &facts, options, slots)
+        let portal = source.open(options)?;
+        Ok(Self::over(source, portal, &facts, options, slots))
     }
 
     /// The queues that this process may open and that copy.
@@ -223,13 +227,14 @@ impl Dsa {
 
     fn over(
         source: Source,
+        portal: Box<dyn Portal>,
         queue: &Queue,
         options: Options,
         slots: Arc<Slots>,
-    ) -> io::Result<Self> {
+    ) -> Self {
         let block_on_fault = options.block_on_fault && queue.blocks_on_fault;
         let options = Options { block_on_fault, ..options };
-        let lane = Lane::over(source.open(options)?);
+        let lane = Lane::over(portal);
         let verbs = VERBS.into_iter().filter(|(_, opcode)| queue.has(*opcode));
         let facts = Facts {
             name: format!("dsa:{}", queue.name).into(),
@@ -245,7 +250,7 @@ impl Dsa {
         let is_dedicated = queue.mode == Some(Mode::Dedicated);
         let capacity = if is_dedicated { queue.size.max(1) } else { u32::MAX };
         let slots_count = slots.count();
-        Ok(Self {
+        Self {
             facts,
             records: (0..slots_count).map(|_| Line::default()).collect(),
             slots,
@@ -256,7 +261,7 @@ impl Dsa {
             turn: AtomicU32::new(0),
             batches: Batches::new(slots_count, queue),
             troubles: (0..=0x7f).map(|_| AtomicU64::new(0)).collect(),
-        })
+        }
     }
 
     fn lane(&self) -> &Lane {
@@ -376,7 +381,7 @@ impl Dsa {
         self.slots.word(index).store(IDLE, Ordering::Release);
         self.lane().pending.fetch_sub(1, Ordering::AcqRel);
         // SAFETY: the operation was accepted, this thread has claimed its slot, and the device has
-        // written its record or was closed, so that nothing accesses the memory.
+        // written its record or was stopped, so that nothing accesses the memory.
         unsafe { self.slots.end(index, outcome) };
     }
 
@@ -399,7 +404,7 @@ impl Dsa {
         };
         if !is_alive {
             // The kernel has disabled the queue, so a close does not wait for the device.
-            self.revoke();
+            self.close(true);
         }
     }
 
@@ -409,9 +414,9 @@ impl Dsa {
 }
 
 // SAFETY: a slot ends once, because its word goes from SUBMITTED to CLAIMED in one thread. It ends
-// when the device has written its record, or after the queue was closed, which waits until the
-// device accesses nothing. A refused start leaves no descriptor in the device. Drop closes the
-// queue.
+// when the device has written its record, or after the queue was closed, if the kernel then says
+// that the device executes nothing. A refused start leaves no descriptor in the device. Drop
+// closes the queue.
 unsafe impl Engine for Dsa {
     fn facts(&self) -> &Facts {
         &self.facts
@@ -461,35 +466,7 @@ unsafe impl Engine for Dsa {
     }
 
     fn revoke(&self) {
-        let lane = self.lane();
-        lane.is_gone.store(true, Ordering::Relaxed);
-        let Some(portal) = lane.take() else { return };
-        portal.close();
-        for number in 0..self.slots.count() {
-            let (index, word) = (self.index(number), self.slots.word(self.index(number)));
-            loop {
-                // What the device has completed before counts.
-                self.check(index);
-                let now = word.load(Ordering::Acquire);
-                let claimed = now & !STATE | CLAIMED;
-                match now & STATE {
-                    SUBMITTED => {
-                        let claim = word.compare_exchange(
-                            now,
-                            claimed,
-                            Ordering::AcqRel,
-                            Ordering::Relaxed,
-                        );
-                        if claim.is_ok() {
-                            self.end(index, Outcome::Gone);
-                        }
-                    }
-                    // Another thread ends the slot, or gives it back in a moment.
-                    CLAIMED => std::thread::yield_now(),
-                    _ => break,
-                }
-            }
-        }
+        self.close(false);
     }
 
     fn reopen(&self) -> Result<(), Refusal> {

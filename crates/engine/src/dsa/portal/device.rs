@@ -42,7 +42,13 @@ pub(in crate::dsa) struct DevicePortal {
     owner: Here,
     mapped: Option<Mapped>,
     sysfs: Sysfs,
-    queue: String,
+    queue: Queue,
+}
+
+/// Whether the kernel says that a queue or its device is not enabled, so that the device does
+/// nothing for it. Costs few system calls.
+pub(in crate::dsa) fn is_disabled(sysfs: &Sysfs, queue: &Queue) -> bool {
+    [&queue.device, &queue.name].into_iter().any(|name| sysfs.is_disabled(name))
 }
 
 /// A mapped portal and the instruction that submits to it.
@@ -72,21 +78,18 @@ impl DevicePortal {
     /// The kernel's error of `open`.
     pub(in crate::dsa) fn open(sysfs: &Sysfs, queue: &Queue, only_write: bool) -> io::Result<Self> {
         let path = CString::new(queue.node.as_os_str().as_bytes())?;
+        // A fork waits until the file is in the list, so that each child closes its copy.
+        let mut files = FILES.lock();
         // SAFETY: the path is a C string that lives until the call returns.
         let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
         let file = raised(file)?;
-        FILES.lock().push(file);
+        files.push(file);
+        drop(files);
         let mapped = if only_write { None } else { Mapped::new(file, queue.mode) };
-        Ok(Self {
-            file,
-            owner: Here::now(),
-            mapped,
-            sysfs: sysfs.clone(),
-            queue: queue.name.clone(),
-        })
+        Ok(Self { file, owner: Here::now(), mapped, sysfs: sysfs.clone(), queue: queue.clone() })
     }
 
     fn write(&self, descriptor: &Descriptor) -> Result<(), Unsubmitted> {
@@ -142,10 +145,7 @@ impl Portal for DevicePortal {
     }
 
     fn is_alive(&self) -> bool {
-        let queue = self.sysfs.queues().into_iter().find(|queue| queue.name == self.queue);
-        let Some(queue) = queue.filter(|queue| queue.is_enabled) else { return false };
-        let device = self.sysfs.devices().into_iter().find(|one| one.name == queue.device);
-        device.is_some_and(|device| device.is_enabled)
+        !is_disabled(&self.sysfs, &self.queue)
     }
 
     fn close(self: Box<Self>) {}
@@ -161,9 +161,12 @@ impl Drop for DevicePortal {
             return;
         }
         drop(mapped);
-        FILES.lock().retain(|file| *file != self.file);
+        // A fork waits for this close: a child with a copy of the file would let it return early.
+        let mut files = FILES.lock();
+        files.retain(|file| *file != self.file);
         // SAFETY: the file is this portal's own, and is used no more.
         unsafe { libc::close(self.file) };
+        drop(files);
     }
 }
 

@@ -79,15 +79,16 @@ pub(super) trait Portal: Send + Sync + Debug {
     /// Why the device has not received it.
     ///
     /// # Safety
-    /// The ranges and the record of the descriptor must stay valid until the record is written or
-    /// the portal is closed. No Rust reference to a target may exist meanwhile.
+    /// The ranges and the record of the descriptor must stay valid until the record is written,
+    /// or the portal is closed and no other process has a copy of its file. No Rust
+    /// reference to a target may exist meanwhile.
     unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), Unsubmitted>;
 
-    /// Whether the queue is still enabled. Costs system calls.
+    /// Whether the queue is still enabled, as far as is known. Costs system calls.
     fn is_alive(&self) -> bool;
 
-    /// Closes the queue. When this returns, the device accesses no memory that was submitted here.
-    /// On a wedged device it waits for ever.
+    /// Closes the queue. When this returns, the device accesses no memory that was submitted here,
+    /// unless another process has a copy of the file. On a wedged device it waits for ever.
     fn close(self: Box<Self>);
 }
 

@@ -52,3 +52,35 @@ int main(void) {
 }"#,
     );
 }
+
+/// A program that has installed handlers of fork before it opens the queue, as one with a helper
+/// thread of haul's has, closes the queue in the child's handler.
+#[test]
+fn handler_of_fork_that_is_older_than_the_queue_closes_it() {
+    Setup::new("").run(
+        r#"
+#include <pthread.h>
+static char from[5000], to[5000];
+static int wq = -1;
+static void in_child(void) { close(wq); }
+int main(void) {
+    struct record r;
+    int status;
+    CHECK(pthread_atfork(0, 0, in_child) == 0);
+    wq = open("/dev/dsa/wq0.0", O_RDWR);
+    CHECK(wq >= 0);
+    memset(from, 5, 5000);
+    if (fork() == 0) {
+        alarm(30);
+        wq = open("/dev/dsa/wq0.0", O_RDWR);
+        struct descriptor d = copy_of(to, from, 100, &r);
+        CHECK(wq >= 0 && write(wq, &d, 64) == 64 && wait_for(&r) == 1 && to[99] == 5);
+        _exit(7);
+    }
+    CHECK(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    struct descriptor d = copy_of(to, from, 5000, &r);
+    CHECK(write(wq, &d, 64) == 64 && wait_for(&r) == 1 && memcmp(from, to, 5000) == 0);
+    return 0;
+}"#,
+    );
+}

@@ -1,0 +1,124 @@
+//! Children of fork: the engine is opened again once, and its ends are noticed there too.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use haul_engine::dsa::fake::{Fake, Settings as FakeSettings};
+use haul_engine::dsa::{Dsa, Options};
+use haul_engine::{Bell, Copy, Engine, Error, Facts, Index, Queue, Refusal, Settings};
+
+/// Runs `act` in a child of fork, which ends after a minute at the latest. Returns whether `act`
+/// returned true.
+fn holds_in_child(act: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child copies, allocates, starts threads and ends. The C library keeps its
+    // allocator usable.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: the signal ends a child that hangs.
+            unsafe { libc::alarm(60) };
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!matches!(result, Ok(true)))) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: waits for a child of this process.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+        }
+    }
+}
+
+/// A fake DSA that opens again slowly, and counts how often.
+#[derive(Debug)]
+struct Slow {
+    dsa: Dsa,
+    reopens: Arc<AtomicUsize>,
+}
+
+// SAFETY: everything is done by the engine inside.
+unsafe impl Engine for Slow {
+    fn facts(&self) -> &Facts {
+        self.dsa.facts()
+    }
+
+    unsafe fn start(&self, index: Index) -> Result<(), Refusal> {
+        // SAFETY: the caller's promise.
+        unsafe { self.dsa.start(index) }
+    }
+
+    fn poll(&self, index: Index) {
+        self.dsa.poll(index);
+    }
+
+    fn revoke(&self) {
+        self.dsa.revoke();
+    }
+
+    fn reopen(&self) -> Result<(), Refusal> {
+        self.reopens.fetch_add(1, Relaxed);
+        std::thread::sleep(Duration::from_millis(100));
+        self.dsa.reopen()
+    }
+}
+
+/// A queue over a fake, and how often it was opened again in this process.
+fn slow() -> (Queue, Arc<AtomicUsize>) {
+    let fake = Arc::new(Fake::new(FakeSettings::default()).unwrap());
+    let reopens = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reopens);
+    let failed = |reason| Error::System { attempt: "open the fake", reason };
+    let queue = Queue::open(Settings::default(), move |slots| {
+        let dsa = Dsa::of_fake(&fake, 0, Options::default(), slots).map_err(failed)?;
+        Ok(Box::new(Slow { dsa, reopens: count }))
+    });
+    (queue.unwrap(), reopens)
+}
+
+fn copies(queue: &Queue) -> bool {
+    let (copy, result) = queue.submit(Copy::new(vec![0; 4096], vec![1; 4096])).wait();
+    result.is_ok() && copy.target == [1; 4096]
+}
+
+#[test]
+fn threads_of_a_child_open_the_engine_again_once() {
+    let (queue, reopens) = slow();
+    assert!(copies(&queue));
+    assert!(holds_in_child(|| {
+        let barrier = Barrier::new(4);
+        std::thread::scope(|scope| {
+            let submit = || {
+                barrier.wait();
+                (0..50).all(|_| copies(&queue))
+            };
+            let threads = [0; 4].map(|_| scope.spawn(submit));
+            threads.into_iter().all(|thread| thread.join().is_ok_and(|is_right| is_right))
+        }) && reopens.load(Relaxed) == 1
+    }));
+    assert!(copies(&queue) && reopens.load(Relaxed) == 0);
+}
+
+/// Whether a bell rings for a copy that nothing polls.
+fn rings(queue: &Queue) -> bool {
+    let bell = Bell::new().unwrap();
+    let copy = queue.submit(Copy::new(vec![0; 100_000], vec![1; 100_000]));
+    copy.ring(&bell);
+    let begun = Instant::now();
+    while bell.clear() == 0 {
+        if begun.elapsed() > Duration::from_secs(20) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    copy.is_done()
+}
+
+/// The parent's watching thread exists at the fork, and not in the child.
+#[test]
+fn bells_ring_in_a_child_whose_parent_used_one() {
+    let (queue, _) = slow();
+    assert!(rings(&queue));
+    assert!(holds_in_child(|| rings(&queue)));
+    assert!(rings(&queue));
+}
