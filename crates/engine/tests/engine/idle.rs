@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use haul_engine::{Copy, Queue};
 
+/// Set in the process that has no other test.
+const ALONE: &str = "HAUL_TEST_ALONE";
+
 /// The processor time of the threads of this process with this name.
 fn time_of(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
@@ -17,27 +20,33 @@ fn time_of(name: &str) -> u64 {
 
 #[test]
 fn helper_thread_uses_no_processor_while_idle() {
-    // A name of its own: other tests of this process have helper threads too.
-    let queue = Queue::worker().unwrap();
-    let _ = queue.submit(Copy::new(vec![0; 5000], vec![1; 5000])).wait();
+    // In a process of its own: other tests of this process have helper threads too.
+    if std::env::var_os(ALONE).is_some() {
+        return idle_process();
+    }
     let own = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "idle::idle_process", "--ignored", "--nocapture"])
+        .args(["--exact", "idle::helper_thread_uses_no_processor_while_idle", "--nocapture"])
+        .env(ALONE, "1")
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&own.stdout);
-    assert!(own.status.success() && printed.contains("1 passed"), "{printed}");
+    assert!(own.status.success() && printed.contains("1 passed"), "{own:?}");
 }
 
-#[test]
-#[ignore = "run alone by helper_thread_uses_no_processor_while_idle"]
 fn idle_process() {
     let queue = Queue::worker().unwrap();
     let _ = queue.submit(Copy::new(vec![0; 1 << 20], vec![1; 1 << 20])).wait();
-    std::thread::sleep(Duration::from_millis(50));
-    let (before, begun) = (time_of("haul-engine"), Instant::now());
-    std::thread::sleep(Duration::from_secs(2));
-    let used = time_of("haul-engine") - before;
-    assert!(before > 0, "the helper thread is not listed");
-    assert_eq!(used, 0, "ns of processor time in {:?}", begun.elapsed());
+    // The thread polls for a while before it sleeps, and longer on a busy machine.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let before = time_of("haul-engine");
+        assert!(before > 0, "the helper thread is not listed");
+        std::thread::sleep(Duration::from_secs(1));
+        let used = time_of("haul-engine") - before;
+        if used == 0 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{used} ns of processor time in the last second");
+    }
     drop(queue);
 }
