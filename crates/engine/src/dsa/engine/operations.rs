@@ -66,10 +66,11 @@ fn describe(operation: &Operation, done: Done) -> Option<Descriptor> {
     })
 }
 
-/// Where the device puts the target, by what the caller knows about its next reader.
-fn placement(hint: Hint) -> Placement {
-    match hint {
-        Hint::Streamed => Placement::Memory,
+/// Where the device puts the target, by what the caller knows about its next reader. The device
+/// refuses the hint for an operation without a target.
+fn placement(request: &Request) -> Placement {
+    match (request.operation.verb(), request.hint) {
+        (Verb::Compare | Verb::Crc32c, _) | (_, Hint::Streamed) => Placement::Memory,
         _ => Placement::Cache,
     }
 }
@@ -150,7 +151,7 @@ impl Batches {
         done: Done,
         block_on_fault: bool,
     ) -> Result<Descriptor, Refusal> {
-        let placement = placement(request.hint);
+        let placement = placement(request);
         let whole =
             |descriptor: Descriptor| descriptor.placement(placement).block_on_fault(block_on_fault);
         let Operation::Lists { targets, target_count, sources, source_count } = request.operation
