@@ -347,7 +347,10 @@ impl Dsa {
     fn finish(&self, index: Index, before: Done, completion: &Completion) {
         // SAFETY: the slot was started and has not ended: this thread has claimed it.
         let request = unsafe { self.slots.request(index) };
-        let bytes = before.bytes + completion.completed as usize;
+        // SAFETY: the lists of a pending operation are in place.
+        let length = unsafe { request.operation.length() };
+        // A device that reports more than there is must not move the rest behind the end.
+        let bytes = before.bytes.saturating_add(completion.completed as usize).min(length);
         let status = completion.status;
         if status.is_success() {
             let value = operations::value(&request.operation, before, completion);
@@ -364,7 +367,11 @@ impl Dsa {
         self.slots.report(index, bytes);
         let address = completion.fault_address;
         let can_resume = before.resumes < RESUMES_MAX && operations::can_resume(&request.operation);
-        if can_resume && operations::touch(address, completion.access) {
+        let touch = || {
+            // SAFETY: the operation has not ended: this thread has claimed its slot.
+            unsafe { operations::touch(&request.operation, bytes, address, completion.access) }
+        };
+        if can_resume && bytes < length && touch() {
             // SAFETY: the operation has not ended, so its memory is valid. This thread has claimed
             // the slot.
             if unsafe { self.submit(index, &request, done, done.word(CLAIMED)) }.is_ok() {
