@@ -12,6 +12,7 @@
 //! RELEASED the queue is done with the slot; the engine frees it when it clears HELD
 //! ```
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -151,7 +152,8 @@ impl Slots {
             sys::wake_all(&slot.state);
         }
         if let Some(waker) = waker {
-            waker.wake();
+            // A waker is the program's code, and its panic must not end the engine's thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
