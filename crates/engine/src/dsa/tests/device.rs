@@ -20,7 +20,9 @@ fn library() -> &'static Path {
         let test = std::env::current_exe().unwrap();
         let folder = test.parent().and_then(Path::parent).unwrap().to_owned();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "--package", "haul-engine-fake"]);
+        // With the features of the program, so that what both need is compiled once.
+        let both = ["--package", "haul-engine-fake", "--package", "haul-cli"];
+        cargo.args(["build", "--quiet", "--locked", "--lib"]).args(both);
         if folder.ends_with("release") {
             cargo.arg("--release");
         }
