@@ -100,8 +100,9 @@ impl Slots {
     /// The request in a slot.
     ///
     /// # Safety
-    /// The slot was passed to [`Engine::start`](crate::Engine::start), and has not ended or is
-    /// [held](Self::hold).
+    /// The slot was passed to [`Engine::start`](crate::Engine::start), and has not ended, is
+    /// [held](Self::hold), or is not yet released by the queue. In a child of fork, this is as it
+    /// was in the parent at the time of the fork.
     #[must_use]
     pub unsafe fn request(&self, index: Index) -> Request {
         // SAFETY: the queue wrote the request before `start`, and writes no other before the slot
@@ -270,15 +271,6 @@ impl Slots {
         // SAFETY: no other thread of this process uses the slot.
         unsafe { slot.outcome.set(outcome) };
         slot.state.store(PENDING | ENDED, Release);
-    }
-
-    /// The request of a slot in a child of fork.
-    ///
-    /// # Safety
-    /// As for [`request`](Self::request), at the time of the fork.
-    pub(crate) unsafe fn inherited(&self, index: Index) -> Request {
-        // SAFETY: the caller's promise.
-        unsafe { self.request(index) }
     }
 
     /// Gives back a slot whose operation has ended, or was never started.

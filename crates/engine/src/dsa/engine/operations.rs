@@ -9,7 +9,7 @@ use crate::dsa::completion::Completion;
 use crate::dsa::descriptor::{Descriptor, Opcode, Placement};
 use crate::dsa::memory;
 use crate::dsa::sysfs::Queue;
-use crate::operation::{Operation, Region, Request, Verb};
+use crate::operation::{Operation, Region, Request, Verb, regions};
 use crate::outcome::{Access, Refusal, Value};
 
 /// How much of an operation is done, as the slot's word keeps it.
@@ -83,13 +83,6 @@ pub(super) fn has_crc(operation: &Operation) -> bool {
 /// the CRC of the first bytes is not in the slot's word.
 pub(super) fn can_resume(operation: &Operation) -> bool {
     !has_crc(operation) && !matches!(operation, Operation::Lists { .. })
-}
-
-pub(super) fn seed(operation: &Operation) -> u32 {
-    match *operation {
-        Operation::Crc32c { seed, .. } | Operation::CopyCrc32c { seed, .. } => seed,
-        _ => 0,
-    }
 }
 
 /// What an operation computed.
@@ -261,16 +254,6 @@ impl<'a> Ranges<'a> {
         self.start = self.start.wrapping_add(length);
         self.length -= length;
     }
-}
-
-/// # Safety
-/// `start` must be readable for `count` regions.
-unsafe fn regions<'a>(start: *const Region, count: usize) -> &'a [Region] {
-    if count == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(start, count) }
 }
 
 #[cfg(test)]
