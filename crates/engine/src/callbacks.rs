@@ -77,9 +77,9 @@ impl Callbacks {
     ) where
         W: Task + Send + 'static,
     {
-        let (armed, handle) = pending.split();
+        let armed = pending.armed();
         let run: Callback = Box::new(move || {
-            let (task, result) = handle.wait();
+            let (task, result) = pending.wait();
             callback(task, result);
         });
         let callback = Mutex::new(Some(run));

@@ -380,7 +380,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether a page is in memory, as `mincore` reports it for private and shared memory.
+/// Whether a page is in memory, as `/proc/self/pagemap` reports it; true if it reports nothing.
 fn is_resident(address: u64) -> bool {
     let page = address - address % PAGE_BYTES;
     let mut entry = [0; 8];
