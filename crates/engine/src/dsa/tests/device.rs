@@ -103,6 +103,32 @@ fn removed_device_is_noticed_and_later_refused() {
     });
 }
 
+/// The state file says so; without it, the engine would wait for a record for ever.
+#[test]
+fn halted_device_is_noticed() {
+    under_the_library("halted_device_is_noticed", "inject at=2 halt", || {
+        let rig = rig("wq0.0", Options { only_write: true, ..Options::default() });
+        let (source, target) = (Pages::filled(1), Pages::new(1));
+        assert_eq!(rig.run(copy(&source, &target, 64)), WRITTEN);
+        assert_eq!(rig.run(copy(&source, &target, 64)), Outcome::Gone);
+        assert!(!Sysfs::new().devices()[0].is_enabled);
+    });
+}
+
+#[test]
+fn device_that_removes_itself_is_noticed() {
+    let settings = "inject at=1 wedge\ninject at=2 remove";
+    under_the_library("device_that_removes_itself_is_noticed", settings, || {
+        let rig = rig("wq0.0", Options::default());
+        let (source, target) = (Pages::filled(1), Pages::new(1));
+        let pending = rig.start(copy(&source, &target, 64)).unwrap();
+        let refused = rig.start(copy(&source, &target, 64));
+        // A portal answers "retry" for a device that is gone.
+        assert!(matches!(refused, Err(Refusal::Gone | Refusal::Full)), "{refused:?}");
+        assert_eq!(rig.wait(pending), Outcome::Gone);
+    });
+}
+
 /// The file is shared with a child of fork; the parent's close must drain nevertheless.
 #[test]
 fn child_keeps_no_copy_of_the_file() {
