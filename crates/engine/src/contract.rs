@@ -109,7 +109,7 @@ pub unsafe trait Engine: Send + Sync + fmt::Debug {
     fn revoke(&self) {}
 
     /// What the device has reported besides successes and page faults. The CPU may have finished
-    /// these operations, so that no result tells of them.
+    /// these operations, so that no result shows them.
     fn troubles(&self) -> Vec<Trouble> {
         Vec::new()
     }

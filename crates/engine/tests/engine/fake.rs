@@ -51,7 +51,7 @@ fn fake_conforms_under_statuses() {
     conforms("inject every=2 status=0x7e");
 }
 
-/// The CPU finishes what a device refused, so the result is good; the queue tells of it.
+/// The CPU finishes what a device refused, so the result is good; the queue reports it.
 #[test]
 fn troubles_that_the_cpu_has_mended_are_named() {
     let queue = open("inject at=2 status=0x20", Options::default());

@@ -62,7 +62,7 @@ fn waker_that_panics_ends_no_thread_of_an_engine() {
                 wait_until(&|| copy.is_done());
             }
         }
-        // The threads still work: nobody takes part in these copies.
+        // The threads still work: the caller takes no part in these copies.
         let copies: Vec<_> = (0..3).map(|_| submit(&queue)).collect();
         wait_until(&|| copies.iter().all(Pending::is_done));
         assert!(copies.into_iter().all(|copy| copy.wait().0.target == [1; SIZE]));

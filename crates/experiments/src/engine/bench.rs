@@ -48,6 +48,9 @@ struct Figures {
     both: f64,
 }
 
+/// One of the figures.
+type Figure = fn(&Figures) -> f64;
+
 /// One round.
 #[derive(Clone, Debug)]
 struct Measured {
@@ -136,10 +139,10 @@ impl Experiment for Bench {
 impl Bench {
     fn emit(&self, context: &mut Context<'_>, all: &[Measured]) {
         let bytes = self.size as f64;
-        let evaluated = |of: fn(&Figures) -> f64| {
+        let evaluated = |of: Figure| {
             self.evaluate(&all.iter().map(|round| round.round(of)).collect::<Vec<_>>())
         };
-        let times: [(_, fn(&Figures) -> f64); 2] = [
+        let times: [(_, Figure); 2] = [
             (name::ENGINE_SUBMIT, |figures| figures.submit),
             (name::ENGINE_LATENCY, |figures| figures.latency),
         ];

@@ -100,8 +100,8 @@ pub(super) fn check(descriptor: &Descriptor, limits: &Limits<'_>) -> Result<(), 
     }
 }
 
-/// The flags of an operation. The device refuses a hint for what writes no target, an expected
-/// result of what has none, and the address of a seed for what is no CRC.
+/// The flags of an operation. The device refuses a hint for an operation that writes no target, an
+/// expected result for one that has no result, and the address of a seed for one without a CRC.
 fn allowed(opcode: Opcode) -> u32 {
     const EVERY: u32 = flag::FENCE
         | flag::BLOCK_ON_FAULT
