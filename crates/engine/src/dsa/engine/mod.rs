@@ -86,8 +86,8 @@ impl Default for Options {
 /// The engine over one queue.
 ///
 /// Start: no allocation, but for lists. MOVDIR64B waits for no answer, ENQCMD waits for the
-/// device's, and `write` is a system call. A full queue, a device that is gone, and a kernel that refuses are
-/// refusals, after which the CPU copies.
+/// device's, and `write` is a system call. A full queue, a device that is gone, and a kernel that
+/// refuses are refusals, after which the CPU copies.
 pub struct Dsa {
     facts: Facts,
     slots: Arc<Slots>,
