@@ -40,6 +40,8 @@ pub const INSTALLED: &str = "installed";
 
 /// What an engine is made of: software, hardware or fake.
 pub const ENGINE_KIND: &str = "kind";
+/// The share of a copy that `inline`, which hides nothing, seems to hide in the same rounds.
+pub const SHARE_FLOOR: &str = "share_floor";
 
 // Copies.
 
