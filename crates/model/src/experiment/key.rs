@@ -207,6 +207,8 @@ pub const COPY: &str = "copy";
 /// The library that a switch loads in addition, or in place of its own: `preload=FILE` or
 /// `lib=DIR`.
 pub const LIBRARY: &str = "library";
+/// The kind of Open vSwitch's port to the guest, if it is not `dpdkvhostuser`.
+pub const OVS_PORT: &str = "ovs_port";
 /// Whether the library served packets in place of the switch's own library.
 pub const SERVED: &str = "served";
 /// The program in the guest.
