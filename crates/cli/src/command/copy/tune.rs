@@ -13,11 +13,13 @@ use haul_machine::file::{Destination, destination};
 use haul_machine::tuning::{Evidence, Tuning};
 use haul_measure::Caches;
 use haul_model::experiment::{key, name};
+use haul_model::profile::Calls;
 use haul_model::{Bytes, Record};
 
+use super::profiled;
 use crate::arguments::copy::Tune as Arguments;
 use crate::command::steps::Runner;
-use crate::command::{Command, this_machine};
+use crate::command::{Command, refuse_replacing, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
@@ -30,6 +32,8 @@ pub(super) struct Tune {
     out: PathBuf,
     budget: Duration,
     json: bool,
+    /// The calls of the program for which the policy is.
+    program: Option<Calls>,
     /// The result, which was written into the file.
     tuned: Option<Tuned>,
     /// Whether the file has a table of channels.
@@ -37,17 +41,23 @@ pub(super) struct Tune {
 }
 
 impl Tune {
-    /// Checks the path of the file.
+    /// Checks the path of the file, and reads the profiles.
     ///
     /// # Errors
-    /// The path is a device or a FIFO.
+    /// The path is a device or a FIFO, or replaces a profile; a profile cannot be read.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let Arguments { out_file: out, budget, json } = arguments;
+        let Arguments { out_file: out, profile, budget, json } = arguments;
         // Every other fault of the path is reported when the outputs are opened.
         if let Ok(Destination::Stream(_)) = destination(&out) {
             return Err(Error::TuneInto { path: out });
         }
-        Ok(Self { out, budget, json, tuned: None, has_channels: false })
+        let mut tune = Self { out, budget, json, program: None, tuned: None, has_channels: false };
+        if !profile.is_empty() {
+            let records = tune.out.with_file_name(tune.records());
+            refuse_replacing(&profile, [&tune.out, &records])?;
+            tune.program = Some(profiled::calls(&profile)?);
+        }
+        Ok(tune)
     }
 
     /// Name of the record file, which is beside the tuning file; the evidence in the tuning file
@@ -80,8 +90,9 @@ impl Command for Tune {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
-        let config = tune::Tune { budget: self.budget, ..tune::Tune::default() };
-        let least = tune::Tune::least(&Caches::from_sizes(&machine.caches_bytes));
+        let program = self.program.clone();
+        let config = tune::Tune { budget: self.budget, program, ..tune::Tune::default() };
+        let least = config.least(&Caches::from_sizes(&machine.caches_bytes));
         if config.budget < least {
             terminal::say(&format!(
                 "haul: this needs about {:.0} s, more than the --budget of {} s: large sizes need their \
