@@ -19,8 +19,9 @@ const CPU_S_MIN: f64 = 0.2;
 pub(crate) const TITLE: &str = "The copies of a program";
 pub(crate) const ABOUT: &str = "Where a program’s bytes are copied and filled: by call site, by size and by thread. The \
     figures are estimates from samples of the calls that the preloaded library sees. The time is that of the calls of \
-    each size, times the measured time of one whose bytes are in a cache; what a site would gain is the \
-    difference between libc’s functions and haul’s.";
+    each size, times the measured time of one whose bytes are in a cache, with libc’s functions and with haul’s; what haul saves \
+    is shown in percent of this time and of the program’s processor time. Half of a site’s calls have at most the \
+    size shown; near are copies whose source and target are less than 4 KiB apart.";
 
 /// Draws the newest run of these records; `None` if they belong to another experiment.
 pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
@@ -141,15 +142,13 @@ fn sites(records: &[&Record], whole: f64, cpu_s: Option<f64>) -> String {
     }
     let has_times = records.iter().any(|record| record.number(key::LIBC_S).is_some());
     let times = match has_times {
-        true => {
-            "<th>ms with libc</th><th>% of it that haul saves</th><th>% of the program’s time</th>"
-        }
+        true => "<th>ms with libc</th><th>% saved</th><th>% of the program</th>",
         false => "",
     };
     let mut html = format!(
         "<p class=\"about\"><b>Call sites</b></p><div class=\"scroll\"><table class=\"sim\"><thead><tr><th>site</th>\
-         <th>% of bytes</th>{times}<th>calls</th><th>half of the calls up to</th><th>% overlap</th>\
-         <th>% less than 4 KiB apart</th><th>% misaligned</th></tr></thead><tbody>",
+         <th>% of bytes</th>{times}<th>calls</th><th>half up to</th><th>% overlap</th>\
+         <th>% near</th><th>% misaligned</th></tr></thead><tbody>",
     );
     for record in records.iter().take(ROWS_MAX) {
         let hundred = |key| record.number(key).map_or("–".into(), |it| percent(100.0 * it));

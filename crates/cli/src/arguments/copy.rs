@@ -171,7 +171,7 @@ pub(crate) struct Advise {
     HAUL_TUNING=sort.toml haul copy run -- sort words > sorted")]
 pub(crate) struct Tune {
     /// Output file. The measurements behind this file are written next to it, as FILE with the
-    /// suffix .jsonl (.records.jsonl if FILE itself ends in .jsonl)
+    /// suffix .jsonl (.records.jsonl if FILE itself ends in .jsonl, and .tune.jsonl with --profile)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
     pub(crate) out_file: PathBuf,
     /// The profile of a program, as `haul copy profile` writes it, whose sizes are tuned to instead

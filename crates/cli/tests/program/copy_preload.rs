@@ -198,9 +198,10 @@ fn profile_is_tuned_to() {
     let text = fs::read_to_string(at.join("p.toml")).unwrap();
     text.parse::<haul_machine::tuning::Tuning>().unwrap();
     let again = at.join("again.mapped");
-    let mut tuned = copy(at, &["run", "--"]);
-    tuned.env("HAUL_TUNING", at.join("p.toml")).env("HAUL_COPY_PROFILE", &again);
-    run(tuned.arg(&program)).expect(0);
+    let library = Path::new(env!("CARGO_BIN_EXE_haul")).with_file_name("libhaul_copy.so");
+    let mut tuned = Command::new(&program);
+    tuned.env("LD_PRELOAD", library).env("HAUL_TUNING", at.join("p.toml"));
+    run(tuned.env("HAUL_COPY_PROFILE", &again)).expect(0);
     let bytes = fs::read(&again).unwrap();
     let loaded = haul_model::profile::Profile::parse(&bytes).unwrap();
     assert!(loaded.processes[0].has_policy_file, "the library loads the file");
@@ -225,7 +226,7 @@ fn unusable_profile_is_refused_before_measuring() {
     file("none", &line(none));
     file("other", &line(other));
     file("text", b"hello\n");
-    file("mapped", b"haulcpp\n and no more");
+    file("mapped", b"haulcpp\n\x01\0\0\0");
     for (name, part) in [
         ("absent", "absent"),
         ("old", "an earlier haul wrote it"),
@@ -240,7 +241,7 @@ fn unusable_profile_is_refused_before_measuring() {
     }
     // The output must not replace the profile.
     file("t.jsonl", &line(whole("old")));
-    let same = ["tune", "--profile", "t.jsonl", "--out-file", "t.toml"];
+    let same = ["tune", "--profile", "t.jsonl", "--out-file", "t.jsonl"];
     let refused = run(&mut copy(at, &same));
     assert!(refused.err.contains("t.jsonl"), "{refused:?}");
 }

@@ -208,7 +208,7 @@ fn share_of_the_copies_is_beside_the_verdict() {
         (record.number("copy_share").unwrap(), record.number("copy_share_changed").unwrap())
     };
     let (copying, changed) = share(&[]);
-    assert!(copying > 0.2 && changed > 0.0 && changed < 1.5, "{copying} {changed}");
+    assert!((0.2..=1.0).contains(&copying) && changed > 0.0, "{copying} {changed}");
     let (spinning, _) = share(&["spin"]);
     assert!((0.0..0.05).contains(&spinning), "{spinning}");
     // Another change has no such share.

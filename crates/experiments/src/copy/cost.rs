@@ -9,9 +9,9 @@
 use std::time::Duration;
 
 use haul_measure::distribution::Alignment;
-use haul_measure::statistics::median;
 use haul_measure::{Sampling, Subject};
 use haul_model::profile::{Calls, CallsOfSize};
+use haul_model::statistics::quantile;
 
 use super::subjects::{BASELINE, Candidate, available};
 use super::workload::{Branches, OnWorkload, Workload};
@@ -26,7 +26,11 @@ const SAMPLE: Duration = Duration::from_micros(30);
 const BUDGET: Duration = Duration::from_millis(4);
 const ROUNDS_MIN: usize = 7;
 
-/// A size is measured if its calls take at least this share of the estimated time of all calls.
+/// The quantile of the samples that counts: other programs lengthen some of so few samples.
+const QUANTILE: f64 = 0.25;
+
+/// A size is measured if its calls take at least this share of the estimated time of all calls, or
+/// if it is the smallest.
 const SHARE_MIN: f64 = 0.002;
 
 /// The largest size that is measured, in bytes. No larger size is in a cache of one core, so that
@@ -92,8 +96,12 @@ impl Costs {
             (Function::Memcpy, &calls.copies, &mut costs.copies),
             (Function::Memset, &calls.fills, &mut costs.fills),
         ] {
-            let matters = |one: &&CallsOfSize| one.estimated_ns() >= SHARE_MIN * whole;
-            for size in sizes(all.iter().filter(matters)) {
+            // From the smallest size on, the time of the others is interpolated.
+            let matters = |(at, one): &(usize, &CallsOfSize)| {
+                *at == 0 || one.estimated_ns() >= SHARE_MIN * whole
+            };
+            let measured = all.iter().enumerate().filter(matters).map(|(_, one)| one);
+            for size in sizes(measured) {
                 if context.is_stopped() {
                     return Ok(None);
                 }
@@ -155,7 +163,8 @@ fn of_size(
     drop(on);
     proof::check(function, &candidates, &mut workload)?;
     let [libc, haul] = &outcome.subjects[..] else { return Ok(None) };
-    let (libc_ns, haul_ns) = (median(&libc.samples_ns), median(&haul.samples_ns));
+    let typical = |samples: &[f64]| quantile(samples, QUANTILE);
+    let (libc_ns, haul_ns) = (typical(&libc.samples_ns), typical(&haul.samples_ns));
     Ok(libc_ns.zip(haul_ns).map(|(libc_ns, haul_ns)| Cost {
         size_bytes: size as f64,
         libc_ns,
@@ -209,11 +218,11 @@ mod tests {
     fn calls_cost_what_their_parts_cost_and_rare_sizes_are_not_measured() {
         let whole = Calls {
             copies: vec![of(64, 1e6), of(100, 1.0), of(64 << 10, 1e3), of(64 << 20, 2.0)],
-            fills: vec![of(32, 1e6)],
+            fills: vec![of(1, 2.0), of(32, 1e6)],
         };
         let (costs, records, _) = measured(Vec::new(), |context| Costs::measure(&whole, context));
         let costs = costs.unwrap().unwrap();
-        assert_eq!((costs.copies.len(), costs.fills.len(), records.len()), (3, 1, 0));
+        assert_eq!((costs.copies.len(), costs.fills.len(), records.len()), (3, 2, 0));
         let part =
             |copies: Vec<CallsOfSize>, fills: Vec<CallsOfSize>| costs.of(&Calls { copies, fills });
         let parts = [

@@ -35,12 +35,16 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// The shares in a run that took this processor time with haul's functions.
+    /// The shares in a run that took this processor time with haul's functions. The estimate for a
+    /// program that does nothing else may exceed that time; both times are then reduced in
+    /// proportion.
     fn of(spent: Spent, cpu_s: f64) -> Option<Self> {
-        let cpu_without_s = cpu_s - spent.haul_s + spent.libc_s;
+        let part = (cpu_s / spent.haul_s.max(f64::MIN_POSITIVE)).min(1.0);
+        let (libc_s, haul_s) = (spent.libc_s * part, spent.haul_s * part);
+        let cpu_without_s = cpu_s - haul_s + libc_s;
         let share = |seconds: f64| seconds / cpu_without_s;
         let is_possible = cpu_s > 0.0 && cpu_without_s > 0.0;
-        is_possible.then(|| Self { without: share(spent.libc_s), with: share(spent.haul_s) })
+        is_possible.then(|| Self { without: share(libc_s), with: share(haul_s) })
     }
 
     pub(super) fn on(self, record: Record) -> Record {
@@ -112,6 +116,7 @@ mod tests {
         let copies = Copies::of(Spent { libc_s: 3.0, haul_s: 1.0 }, 8.0).unwrap();
         assert_eq!(copies, Copies { without: 0.3, with: 0.1 });
         assert_eq!(Copies::of(Spent::default(), 0.0), None);
-        assert_eq!(Copies::of(Spent { libc_s: 0.0, haul_s: 5.0 }, 1.0), None);
+        let only = Copies::of(Spent { libc_s: 9.0, haul_s: 3.0 }, 1.0).unwrap();
+        assert_eq!(only, Copies { without: 1.0, with: 1.0 / 3.0 });
     }
 }

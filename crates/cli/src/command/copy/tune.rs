@@ -32,8 +32,9 @@ pub(super) struct Tune {
     out: PathBuf,
     budget: Duration,
     json: bool,
-    /// The calls of the program for which the policy is.
+    /// The calls of the program for which the policy is, until it is tuned.
     program: Option<Calls>,
+    is_for_program: bool,
     /// The result, which was written into the file.
     tuned: Option<Tuned>,
     /// Whether the file has a table of channels.
@@ -51,8 +52,17 @@ impl Tune {
         if let Ok(Destination::Stream(_)) = destination(&out) {
             return Err(Error::TuneInto { path: out });
         }
-        let mut tune = Self { out, budget, json, program: None, tuned: None, has_channels: false };
-        if !profile.is_empty() {
+        let is_for_program = !profile.is_empty();
+        let mut tune = Self {
+            out,
+            budget,
+            json,
+            program: None,
+            is_for_program,
+            tuned: None,
+            has_channels: false,
+        };
+        if is_for_program {
             let records = tune.out.with_file_name(tune.records());
             refuse_replacing(&profile, [&tune.out, &records])?;
             tune.program = Some(profiled::calls(&profile)?);
@@ -64,6 +74,10 @@ impl Tune {
     /// refers to it.
     fn records(&self) -> String {
         let stem = self.out.file_stem().unwrap_or_default().to_string_lossy();
+        if self.is_for_program {
+            // The profile usually has the program's name and this ending.
+            return format!("{stem}.tune.jsonl");
+        }
         let name = format!("{stem}.jsonl");
         if self.out.file_name().is_some_and(|file| file.eq_ignore_ascii_case(&name)) {
             // The file itself has this name: it must not replace its own records.
@@ -90,7 +104,7 @@ impl Command for Tune {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
-        let program = self.program.clone();
+        let program = self.program.take();
         let config = tune::Tune { budget: self.budget, program, ..tune::Tune::default() };
         let least = config.least(&Caches::from_sizes(&machine.caches_bytes));
         if config.budget < least {
