@@ -91,8 +91,8 @@ pub fn sentence(record: &Record) -> Option<String> {
 ///     .with("copy_share", 0.031).with("copy_share_changed", 0.022);
 /// assert_eq!(
 ///     haul_report::field::copies(&record).unwrap(),
-///     "Copies and fills take about 3.1% of the program's processor time with libc's functions, and \
-///      haul's save 0.9% of it."
+///     "Copies and fills take about 3.1% of the program's processor time with libc's functions, \
+///      and haul's save 0.9% of it."
 /// );
 /// ```
 #[must_use]

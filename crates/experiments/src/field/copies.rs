@@ -2,7 +2,7 @@
 //!
 //! After the rounds, the changed program runs once more, and its library profiles its calls. The
 //! time of the calls is the number of each size, times the measured time of one call of that size:
-//! see [`cost`](crate::copy::cost). The share tells what the change can gain where the runs differ
+//! see [`cost`](crate::copy::cost). The share says what the change can gain where the runs differ
 //! by more than that from each other.
 
 use std::time::Duration;

@@ -51,7 +51,7 @@ impl CallsOfSize {
     }
 
     /// A rough time of the calls with bytes in a cache, in nanoseconds: 4 ns for each, and 20 bytes
-    /// per nanosecond. It tells which sizes matter, and is no figure to report.
+    /// per nanosecond. It shows which sizes matter, and is no figure to report.
     #[must_use]
     pub fn estimated_ns(&self) -> f64 {
         self.calls * (4.0 + self.size_bytes as f64 / 20.0)

@@ -10,7 +10,6 @@ use haul_measure::Distribution;
 use haul_measure::distribution::SIZE_MAX_BYTES;
 use haul_model::profile::{Calls, CallsOfSize};
 
-use super::sizes::Trainee;
 use crate::copy::Function;
 use crate::error::Error;
 
@@ -22,6 +21,17 @@ const SIZES_OF_A_CLASS: u64 = 64;
 
 /// A class is trained if its calls take at least this share of the function's estimated time.
 const SHARE_MIN: f64 = 0.005;
+
+/// A size that is trained.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trainee {
+    /// Where a threshold for this size lies.
+    pub(super) from: usize,
+    /// The measured size.
+    pub(super) size: usize,
+    /// The weight of its ratios.
+    pub(super) weight: f64,
+}
 
 /// The calls of a function.
 fn of(calls: &Calls, function: Function) -> &[CallsOfSize] {

@@ -12,6 +12,7 @@ use haul_measure::{Distribution, Level};
 use haul_model::Comparison;
 use haul_model::experiment::key;
 
+use super::program::Trainee;
 use super::rounds::{Allotment, Entrant, Item, compare, drawn};
 use super::search::{self, Method, Trained};
 use super::{Part, Tune, offsets, program, size_uncached_bytes};
@@ -30,17 +31,6 @@ const PROGRAM_LEVELS: [Level; 2] = [Level::L2, Level::Llc];
 /// From this size on, in bytes, a reader of 8 bytes makes no difference: a load from memory takes
 /// 100 ns, and such a copy at least 15 µs.
 const READ_BELOW_BYTES: usize = 1 << 20;
-
-/// A size that is trained.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Trainee {
-    /// Where a threshold for this size lies.
-    pub(super) from: usize,
-    /// The measured size.
-    pub(super) size: usize,
-    /// The weight of its ratios.
-    pub(super) weight: f64,
-}
 
 /// The policy of a function with the methods that cost the least; `None` if the run was stopped.
 pub(super) fn train(

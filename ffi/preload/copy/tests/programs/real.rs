@@ -122,7 +122,8 @@ impl Server {
         let data = setup.folder.path().join("data");
         if rustix::process::geteuid().is_root() {
             let path = setup.folder.path();
-            std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+            std::os::unix::fs::chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED))
+                .expect("root may");
         }
         let server = Self { programs, data, setup };
         let options = ["--auth=trust", "--no-sync", "--username=p", "--no-instructions", "-D"];
@@ -143,15 +144,15 @@ impl Server {
             return self.setup.command(program);
         }
         let mut command = self.setup.command("setpriv");
-        let user = format!("--reuid={NOBODY}");
-        command.args([user, format!("--regid={NOBODY}"), "--clear-groups".into()]);
+        let user = format!("--reuid={UNPRIVILEGED}");
+        command.args([user, format!("--regid={UNPRIVILEGED}"), "--clear-groups".into()]);
         command.arg(program);
         command
     }
 }
 
-/// The user and group "nobody" and "nogroup" of Debian.
-const NOBODY: u32 = 65534;
+/// The user and group without rights (Debian's base-passwd).
+const UNPRIVILEGED: u32 = 65534;
 
 impl Drop for Server {
     fn drop(&mut self) {

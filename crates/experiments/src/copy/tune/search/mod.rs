@@ -282,8 +282,8 @@ fn keep_beyond(function: Function, trained: &[Trained], found: Policy, base: &Po
 }
 
 /// The cost of a policy: the weighted sum of the logarithms of the ratios of its methods, in units
-/// of 10^-9 so that equal costs are equal; the number of sizes with another method; the number of changed
-/// thresholds and choices.
+/// of 10^-9 so that equal costs are equal; the number of sizes with another method; the number of
+/// changed thresholds and choices.
 fn cost(
     function: Function,
     trained: &[Trained],
