@@ -191,7 +191,14 @@ fn server_that_does_not_serve_is_reported() {
         "exit code 3",
         "broken",
     ]);
-    of("sh -c 'echo ready; sleep 0.3'", "sleep 0.5").expect(1).says(&["did not outlive its load"]);
+    // The server ends once the load has opened the pipe, and the load ends after it.
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.display();
+    of(&format!("sh -c 'echo ready; : >{pipe}'"), &format!("sh -c 'cat {pipe}; sleep 0.3'"))
+        .expect(1)
+        .says(&["did not outlive its load"]);
     let serves = format!("sh -c 'echo ready; sleep {time}'");
     of(&serves, "sh -c 'exit 4'").expect(1).says(&["the load failed", "exit code 4"]);
     of(&serves, "/nonexistent/load").expect(1).says(&["cannot be started"]);

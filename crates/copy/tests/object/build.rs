@@ -46,16 +46,34 @@ impl Workshop {
         object
     }
 
+    /// The object file of a crate that calls this one, at optimization level 3.
+    pub(crate) fn caller(&self, text: &str) -> PathBuf {
+        let object = self.0.join("caller.o");
+        let with = format!("--extern=haul_copy={}", self.library().display());
+        self.compile(
+            &self.write("caller", text),
+            &[&with, "--crate-name=caller"],
+            "3",
+            &emit("obj", &object),
+        );
+        object
+    }
+
+    /// This crate as a library of Rust, at optimization level 3.
+    fn library(&self) -> PathBuf {
+        let library = self.0.join("libhaul_copy.rlib");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
+        self.compile(&source, &["--crate-name=haul_copy"], "3", &emit("link", &library));
+        library
+    }
+
     /// A shared library of a program that calls this crate, built with link-time optimization:
     /// `lto` is `thin` or `fat`.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn with_link_time_optimization(&self, lto: &str, text: &str) -> PathBuf {
         let product = self.0.join("libcaller.so");
         let lto = format!("-Clto={lto}");
-        let library = self.0.join("libhaul_copy.rlib");
-        let haul_copy = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
-        self.compile(&haul_copy, &["--crate-name=haul_copy"], "3", &emit("link", &library));
-        let with = format!("--extern=haul_copy={}", library.display());
+        let with = format!("--extern=haul_copy={}", self.library().display());
         let flags = [&*with, "--crate-name=caller", &lto, "--crate-type=cdylib"];
         let flags = [&flags[..], &["-Clink-arg=-nostartfiles"]].concat();
         self.run(&self.write("caller", text), &flags, "3", &emit("link", &product));

@@ -80,6 +80,26 @@ fn release_build_refers_only_to_panics() {
     }
 }
 
+/// Arrays of up to 128 bytes are copied in the caller; larger ones call this crate.
+#[test]
+fn arrays_are_copied_without_a_call() {
+    let of = |sizes: &[usize]| {
+        let functions = sizes.iter().map(|size| {
+            format!(
+                "#[unsafe(no_mangle)]
+                pub fn array_{size}(target: &mut [u8; {size}], source: &[u8; {size}]) {{
+                    haul_copy::copy_array(target, source);
+                }}"
+            )
+        });
+        let text = format!("#![no_std]\n{}", functions.collect::<String>());
+        references(&Workshop::new().caller(&text))
+    };
+    let none: [String; 0] = [];
+    assert_eq!(of(&[1, 3, 8, 15, 24, 40, 64, 100, 127, 128]), none);
+    assert_ne!(of(&[129]), none);
+}
+
 /// Shows that the tests above can fail: a loop and a copy of the standard library become calls.
 #[test]
 fn forbidden_finds_calls_in_careless_kernel() {

@@ -8,13 +8,17 @@ pub(crate) enum Effort {
     /// Every size around a boundary, a stride elsewhere, ten alignments. Used in debug mode, on
     /// an emulated processor, or with `HAUL_TEST_THIN=1`.
     Thin,
-    /// Every size to [`GRID_SIZE_MAX`] at every alignment mod 64. Used in release mode on a real
-    /// processor.
+    /// Every size to [`EVERY_SIZE_MAX`] and a stride to [`GRID_SIZE_MAX`], at every alignment mod
+    /// 64. Used in release mode on a real processor.
     Full,
 }
 
 /// The largest size of the grids, in bytes.
 pub(crate) const GRID_SIZE_MAX: usize = 4096;
+
+/// The largest size in bytes below which a full grid has every size. Above, the loops repeat: they
+/// take at most 512 bytes in one turn.
+const EVERY_SIZE_MAX: usize = 1088;
 
 /// Sizes in bytes at which some code path changes; `Thin` and `Tiny` stay close to these.
 const BOUNDARIES: [usize; 14] =
@@ -36,8 +40,11 @@ impl Effort {
     pub(crate) fn grid_sizes(self) -> Vec<usize> {
         let is_wanted =
             |size: &usize| *size <= 272 || size.is_multiple_of(61) || is_near_boundary(*size, 3);
+        let is_wanted_in_full = |size: &usize| {
+            *size <= EVERY_SIZE_MAX || size.is_multiple_of(13) || is_near_boundary(*size, 8)
+        };
         match self {
-            Self::Full => (0..=GRID_SIZE_MAX).collect(),
+            Self::Full => (0..=GRID_SIZE_MAX).filter(is_wanted_in_full).collect(),
             Self::Thin => (0..=GRID_SIZE_MAX).filter(is_wanted).collect(),
             Self::Tiny => vec![0, 1, 2, 3, 4, 8, 9, 16, 17, 33, 65, 129, 257, 513],
         }
@@ -45,6 +52,9 @@ impl Effort {
 
     /// Offsets from a multiple of 64.
     pub(crate) fn offsets(self) -> Vec<usize> {
+        let is_wanted_in_full = |size: &usize| {
+            *size <= EVERY_SIZE_MAX || size.is_multiple_of(13) || is_near_boundary(*size, 8)
+        };
         match self {
             Self::Full => (0..64).collect(),
             Self::Thin => vec![0, 1, 7, 8, 15, 16, 31, 32, 33, 63],
