@@ -25,6 +25,9 @@ use crate::error::Error;
 const CHECKS: [(&str, Level); 3] =
     [("storage", Level::L2), ("storage", Level::Llc), ("messages", Level::L2)];
 
+/// A distribution at a level.
+type Drawn = (Distribution, Level);
+
 /// The levels at which a program's sizes are checked.
 const PROGRAM_LEVELS: [Level; 2] = [Level::L2, Level::Llc];
 
@@ -200,7 +203,7 @@ fn checked_items(
     config: &Tune,
     function: Function,
     context: &Context<'_>,
-) -> Result<(Vec<usize>, Vec<(Distribution, Level)>), Error> {
+) -> Result<(Vec<usize>, Vec<Drawn>), Error> {
     let trainees = trainees(config, function, context)?;
     let Some(calls) = &config.program else {
         let between = trainees.iter().map(|it| it.size + it.size * 3 / 8).collect();
