@@ -229,15 +229,13 @@ mod tests {
                 "haul forward pvp --flow enqueue --sizes 64 --guest haul {settings} --copy libc"
             )
         );
-        let ovs = flow.with("ovs_port", "dpdkvhostuserclient");
-        let settings = format!("{settings} --set ovs_port=dpdkvhostuserclient");
-        let ovs = ovs.with("library", "lib=target/openvswitch/memcpy").with("copy", "memcpy");
-        let ovs = command(&Record { subject: "ovs+memcpy".into(), ..ovs });
+        let ovs = flow.with("library", "lib=target/openvswitch/memcpy").with("copy", "memcpy");
+        let ovs =
+            Record { subject: "ovs+memcpy".into(), ..ovs.with("ovs_port", "dpdkvhostuserclient") };
         let library = "--switch ovs,ovs:lib=target/openvswitch/memcpy";
-        assert_eq!(
-            ovs,
-            format!("haul forward pvp --flow enqueue --sizes 64 --guest haul {settings} {library}")
-        );
+        let own = format!("{settings} --set ovs_port=dpdkvhostuserclient {library}");
+        let flow = "haul forward pvp --flow enqueue --sizes 64 --guest haul";
+        assert_eq!(command(&ovs), format!("{flow} {own}"));
         let transfer = Record::new("r", "channel.transfer", "ucx", "cpu", "s/GB")
             .with("target", "warm")
             .with("busy_core", 1);
