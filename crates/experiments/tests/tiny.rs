@@ -210,7 +210,7 @@ fn faults_are_measured_for_both_kinds_of_pages() {
 
 #[test]
 fn tune_trains_and_decides() {
-    let config = Tune { budget: TINY, size_max_bytes: Some(16 << 10), seed: 1 };
+    let config = Tune { budget: TINY, size_max_bytes: Some(16 << 10), seed: 1, ..Tune::default() };
     let before = haul_copy::Policy::current();
     let mut tuned = None;
     let (done, found, warnings) = measured(|context| {

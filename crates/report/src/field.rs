@@ -83,6 +83,34 @@ pub fn sentence(record: &Record) -> Option<String> {
     ))
 }
 
+/// What haul's copies can change, in a sentence: the share of the program's processor time in its
+/// copies and fills. `None` if the test did not tell it.
+///
+/// ```
+/// let record = haul_model::Record::new("r", "field.verdict", "copy", "wall", "s")
+///     .with("copy_share", 0.031).with("copy_share_changed", 0.022);
+/// assert_eq!(
+///     haul_report::field::copies(&record).unwrap(),
+///     "Copies and fills take about 3.1% of the program's processor time with libc's functions, \
+///      and haul's save 0.9% of it."
+/// );
+/// ```
+#[must_use]
+pub fn copies(record: &Record) -> Option<String> {
+    let share = record.number(key::COPY_SHARE)?;
+    let saved = share - record.number(key::COPY_SHARE_CHANGED)?;
+    let change = match saved {
+        _ if !saved.is_finite() => return None,
+        saved if saved.abs() < 0.000_5 => "haul's take the same time".to_owned(),
+        saved if saved > 0.0 => format!("haul's save {} of it", percent(saved)),
+        saved => format!("haul's take {} of it in addition", percent(-saved)),
+    };
+    Some(format!(
+        "Copies and fills take about {} of the program's processor time with libc's functions, and {change}.",
+        percent(share)
+    ))
+}
+
 /// `faster by 3.1% (2.4% to 3.8%)`.
 fn by(word: &str, change: f64, [low, high]: [f64; 2]) -> String {
     format!("{word} by {} ({} to {})", percent(change), percent(low.max(0.0)), percent(high))
@@ -156,6 +184,9 @@ pub(crate) fn html(experiment: &str, section: &Section<'_>) -> Option<String> {
     let mut html = String::from("<div class=\"bursts\">");
     if let Some(sentence) = sentence(last) {
         let _ = write!(html, "<p><b>{}</b></p>", escape(&sentence));
+    }
+    if let Some(copies) = copies(last) {
+        let _ = write!(html, "<p>{}</p>", escape(&copies));
     }
     html.push_str(&intervals(&rows));
     let same = beside.into_iter().filter(|record| record.metric == last.metric);
@@ -368,6 +399,30 @@ mod tests {
         assert!(!drawn.contains("<b>=") && drawn.contains("env:&lt;b&gt;"), "{drawn}");
         assert!(!drawn.contains("NaN"));
         assert_eq!(html(name::FIELD_RUN, &sections[0]), None);
+        assert!(!drawn.contains("Copies and fills"), "the test did not tell their share");
+    }
+
+    #[test]
+    fn share_of_the_copies_is_beside_the_verdict() {
+        let of = |without: f64, with: f64| {
+            let record = test("no difference", [0.99, 1.0, 1.005], 0.012);
+            record.with(key::COPY_SHARE, without).with(key::COPY_SHARE_CHANGED, with)
+        };
+        for (shares, part) in [
+            (
+                (0.2, 0.15),
+                "about 20% of the program's processor time with libc's functions, and haul's save 5.0%",
+            ),
+            ((0.2, 0.2001), "haul's take the same time"),
+            ((0.2, 0.23), "haul's take 3.0% of it in addition"),
+        ] {
+            let sentence = copies(&of(shares.0, shares.1)).unwrap();
+            assert!(sentence.contains(part), "{sentence}");
+        }
+        assert_eq!(copies(&of(f64::NAN, 0.1)), None);
+        let lines = [Line::from(of(0.2, 0.15))];
+        let drawn = html(name::FIELD_VERDICT, &sections(&lines)[0]).unwrap();
+        assert!(drawn.contains("save 5.0% of it.</p>"), "{drawn}");
     }
 
     #[test]

@@ -26,7 +26,7 @@
 //! - `sim`: the simulated server's tables and figures, drawn;
 //! - `forward`: the forwarder's rates, ledger and histograms, drawn;
 //! - `burst`: bursts of a running program, drawn;
-//! - `profile`: the copies of a program, drawn;
+//! - [`profile`]: the copies of a program, drawn;
 //! - `sweep`: a modelled NIC over the packet rate, drawn;
 //! - `terms`: the traffic of a packet workload, term by term, drawn;
 //! - [`field`](mod@field): field tests, as sentences and drawn;
@@ -61,7 +61,7 @@ mod sim;
 mod burst;
 mod forward;
 
-mod profile;
+pub mod profile;
 
 mod sweep;
 

@@ -78,7 +78,7 @@ fn forward_pvp(record: &Record) -> String {
     }
     let own = [(key::SIZE_BYTES, "--sizes"), (key::GUEST, "--guest")];
     options(&mut command, record, &own);
-    for setting in [key::LAYOUT, key::QUEUES] {
+    for setting in [key::LAYOUT, key::QUEUES, key::OVS_PORT] {
         if let Some(value) = field(record, setting) {
             let _ = write!(command, " --set {setting}={}", quoted(&value));
         }
@@ -230,12 +230,12 @@ mod tests {
             )
         );
         let ovs = flow.with("library", "lib=target/openvswitch/memcpy").with("copy", "memcpy");
-        let ovs = command(&Record { subject: "ovs+memcpy".into(), ..ovs });
+        let ovs =
+            Record { subject: "ovs+memcpy".into(), ..ovs.with("ovs_port", "dpdkvhostuserclient") };
         let library = "--switch ovs,ovs:lib=target/openvswitch/memcpy";
-        assert_eq!(
-            ovs,
-            format!("haul forward pvp --flow enqueue --sizes 64 --guest haul {settings} {library}")
-        );
+        let own = format!("{settings} --set ovs_port=dpdkvhostuserclient {library}");
+        let flow = "haul forward pvp --flow enqueue --sizes 64 --guest haul";
+        assert_eq!(command(&ovs), format!("{flow} {own}"));
         let transfer = Record::new("r", "channel.transfer", "ucx", "cpu", "s/GB")
             .with("target", "warm")
             .with("busy_core", 1);

@@ -162,13 +162,22 @@ pub(crate) struct Advise {
 /// the limits of string instructions, and the sizes at which the kernel changes. Checks the result
 /// on sizes and distributions that it was not derived from, keeps the defaults unless they lose,
 /// and writes haul.toml with the evidence. Takes under 60 seconds.
+///
+/// With --profile, the sizes are those of a program that `haul copy profile` profiled, each by its
+/// share of the time, and the file is for this program.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  haul copy tune --out-file ~/.config/haul/haul.toml")]
+#[command(after_help = "Example:\n  haul copy tune --out-file ~/.config/haul/haul.toml\n  \
+    haul copy tune --profile sort.jsonl --out-file sort.toml\n  \
+    HAUL_TUNING=sort.toml haul copy run -- sort words > sorted")]
 pub(crate) struct Tune {
     /// Output file. The measurements behind this file are written next to it, as FILE with the
-    /// suffix .jsonl (.records.jsonl if FILE itself ends in .jsonl)
+    /// suffix .jsonl (.records.jsonl if FILE itself ends in .jsonl, and .tune.jsonl with --profile)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
     pub(crate) out_file: PathBuf,
+    /// The profile of a program, as `haul copy profile` writes it, whose sizes are tuned to instead
+    /// of a fleet's; with several profiles, those of all programs together
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(crate) profile: Vec<PathBuf>,
     /// Total measuring time; at least what the fewest rounds of large sizes need (about 8 s). The
     /// expected time is printed first
     #[arg(long, value_name = "TIME", value_parser = budget, default_value = "50s")]

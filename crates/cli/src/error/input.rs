@@ -45,6 +45,29 @@ pub(crate) enum InputError {
         /// The files.
         names: String,
     },
+    /// A file without a profile.
+    #[error("{name} holds no profile of copies; name a file that `haul copy profile -o` wrote")]
+    NoProfile {
+        /// The file, or `-`.
+        name: String,
+    },
+    /// A profile without sizes by function, as haul wrote it before it could tune to one.
+    #[error(
+        "the profile {name} does not say which sizes are copies and which are fills, because an earlier haul \
+         wrote it, or its records were changed; profile the program again"
+    )]
+    OldProfile {
+        /// The file, or `-`.
+        name: String,
+    },
+    /// A profile without a call.
+    #[error(
+        "the profile {name} has no calls to tune to; let the program run longer, or sample more often"
+    )]
+    EmptyProfile {
+        /// The file, or `-`.
+        name: String,
+    },
     /// Two files of records without a figure in common.
     #[error(
         "cannot compare {old} with {new}: no figure is in both; compare files that the same command wrote"

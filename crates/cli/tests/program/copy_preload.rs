@@ -11,7 +11,7 @@ use crate::heap_record::compiled;
 use crate::{haul, run};
 
 /// Builds the library beside the program under test.
-fn built() {
+pub(crate) fn built() {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
         let folder = Path::new(env!("CARGO_BIN_EXE_haul")).parent().unwrap().to_owned();
@@ -25,14 +25,14 @@ fn built() {
     });
 }
 
-fn copy(folder: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn copy(folder: &Path, arguments: &[&str]) -> Command {
     built();
     let mut command = haul(&["copy"]);
     command.args(arguments).current_dir(folder).env_remove("LD_PRELOAD");
     command
 }
 
-fn program(folder: &Path, body: &str) -> Option<PathBuf> {
+pub(crate) fn program(folder: &Path, body: &str) -> Option<PathBuf> {
     let head = "#include <signal.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
                 static char a[9000], b[9000];\n\
                 __attribute__((noinline)) void copies(int n) { while (n--) memcpy(a, b, 100); }\n";
@@ -80,6 +80,10 @@ fn profile_has_sites_with_functions_and_is_drawn() {
     assert!(name.starts_with("p+0x") && name.ends_with("(copies)"), "{name}");
     assert_eq!((site.count("calls"), site.samples[0]), (Some(1500), 150_000.0));
     assert_eq!((site.experiment.as_str(), site.subject.as_str()), ("copy.profile", "p"));
+    let (libc_s, haul_s) = (site.number("libc_s").unwrap(), site.number("haul_s").unwrap());
+    assert!((1e-6..1e-1).contains(&libc_s) && (1e-6..1e-1).contains(&haul_s), "{site:?}");
+    assert!(all[0].number("libc_s").unwrap() >= libc_s && all[0].number("program_cpu_s").is_some());
+    assert!(done.err.contains("time of these calls: about "), "{}", done.err);
     assert!(done.err.contains("1500") || done.err.contains("100.0%"), "{}", done.err);
     assert!(done.err.contains("not seen: copies that the compiler inlined"), "{}", done.err);
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().flatten().collect();
@@ -89,6 +93,7 @@ fn profile_has_sites_with_functions_and_is_drawn() {
     run(haul(&report).current_dir(folder.path())).expect(0);
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("The copies of a program") && page.contains("(copies)"));
+    assert!(page.contains("ms with libc") && page.contains("Time of these calls: about "));
 }
 
 #[test]
@@ -170,4 +175,73 @@ fn library_in_a_folder_with_a_space_is_refused() {
     command.args(["copy", "run", "--", "true"]).env("HAUL_TUNING", "off");
     let refused = run(&mut command).expect(1);
     assert!(refused.err.contains("LD_PRELOAD ends a path at a space"), "{}", refused.err);
+}
+
+/// The policy for a program is found over its sizes, and the library of that program loads it.
+#[test]
+fn profile_is_tuned_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let body = "int main(void) { for (int i = 0; i < 3000; i++) { memcpy(a, b, 4096); memset(a, 1, 70); } \
+                return 0; }";
+    let Some(program) = program(at, body) else { return };
+    let profile = ["profile", "--sample-every", "1B", "-o", "p.jsonl", "--"];
+    run(copy(at, &profile).arg(&program)).expect(0);
+    let tune = |more: &[&str]| run(copy(at, &["tune", "--budget", "0.5"]).args(more));
+    let done = tune(&["--json", "--profile", "p.jsonl", "--out-file", "p.toml"]).expect(0);
+    let all = records(&done.out);
+    let sizes: Vec<u64> = all.iter().filter_map(|record| record.count("size_bytes")).collect();
+    // The copies are of one size above those without thresholds, and the fills of none.
+    assert!(!sizes.is_empty() && sizes.iter().all(|size| *size == 4096), "{sizes:?}");
+    let drawn = all.iter().filter_map(|record| record.text("distribution"));
+    assert!(drawn.into_iter().all(|name| name == "program"), "{all:?}");
+    let text = fs::read_to_string(at.join("p.toml")).unwrap();
+    text.parse::<haul_machine::tuning::Tuning>().unwrap();
+    let again = at.join("again.mapped");
+    let library = Path::new(env!("CARGO_BIN_EXE_haul")).with_file_name("libhaul_copy.so");
+    let mut tuned = Command::new(&program);
+    tuned.env("LD_PRELOAD", library).env("HAUL_TUNING", at.join("p.toml"));
+    run(tuned.env("HAUL_COPY_PROFILE", &again)).expect(0);
+    let bytes = fs::read(&again).unwrap();
+    let loaded = haul_model::profile::Profile::parse(&bytes).unwrap();
+    assert!(loaded.processes[0].has_policy_file, "the library loads the file");
+}
+
+#[test]
+fn unusable_profile_is_refused_before_measuring() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let whole = |more: &str| {
+        let record = Record::new("r", "copy.profile", "p", "bytes", "B").with("by", "all");
+        let mut record = record.with("function", more);
+        record.samples = vec![1.0];
+        record.stamp("r", "m", "2026-01-01T00:00:00Z");
+        record
+    };
+    let none = haul_model::profile::Calls::default().on(whole("none"));
+    let other = Record { experiment: "copy.size".into(), ..whole("other") };
+    let file = |name: &str, bytes: &[u8]| fs::write(at.join(name), bytes).unwrap();
+    let line = |record: Record| format!("{}\n", Line::from(record).to_json()).into_bytes();
+    file("old", &line(whole("old")));
+    file("none", &line(none));
+    file("other", &line(other));
+    file("text", b"hello\n");
+    file("mapped", b"haulcpp\n\x01\0\0\0");
+    for (name, part) in [
+        ("absent", "absent"),
+        ("old", "an earlier haul wrote it"),
+        ("none", "has no calls to tune to"),
+        ("other", "holds no profile of copies"),
+        ("text", "text:1"),
+        ("mapped", "profile the program again"),
+    ] {
+        let refused = run(&mut copy(at, &["tune", "--profile", name, "--out-file", "t.toml"]));
+        assert!(refused.code != Some(0) && refused.err.contains(part), "{name}: {refused:?}");
+        assert!(!at.join("t.toml").exists());
+    }
+    // The output must not replace the profile.
+    file("t.jsonl", &line(whole("old")));
+    let same = ["tune", "--profile", "t.jsonl", "--out-file", "t.jsonl"];
+    let refused = run(&mut copy(at, &same));
+    assert!(refused.err.contains("t.jsonl"), "{refused:?}");
 }

@@ -30,6 +30,8 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul copy bench --size-class 0-16 --json", Run("--budget 1", "copy.size_class")),
     ("haul copy bench --sizes", Run("--sizes 2KiB..4KiB --budget 1", "2 KiB")),
     ("haul copy tune", Elsewhere("scripts/test benchmark, with --budget 5")),
+    ("haul copy tune --profile", Elsewhere("copy_preload.rs")),
+    ("HAUL_TUNING=sort.toml haul field", Elsewhere("field.rs, and copy_preload.rs for the file")),
     ("haul doctor", Elsewhere("doctor.rs")),
     ("haul engine fake", Elsewhere("engine_fake.rs")),
     ("haul engine list", Run("", "worker")),

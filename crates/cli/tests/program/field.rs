@@ -190,3 +190,28 @@ fn page_and_exports_are_made_of_the_records() {
         }
     }
 }
+
+/// A program that mostly copies has a large share, and a program that does not has nearly none.
+#[test]
+fn share_of_the_copies_is_beside_the_verdict() {
+    crate::copy_preload::built();
+    let folder = tempfile::tempdir().unwrap();
+    let body = "int main(int n, char **all) { volatile long spins = 0; \
+                if (n > 1) while (spins < 30000000) spins++; \
+                for (int i = 0; i < (n > 1 ? 10 : 300000); i++) memcpy(a, b, 8000); return 0; }";
+    let Some(program) = crate::copy_preload::program(folder.path(), body) else { return };
+    let share = |arguments: &[&str]| {
+        let options = ["--change", "copy", "--runs", "3", "--metric", "cpu", "--json"];
+        let program = [&[program.to_str().unwrap()], arguments].concat();
+        let ran = field(&options, &program).expect(0).says(&["Copies and fills take about "]);
+        let record = verdict_of(&ran);
+        (record.number("copy_share").unwrap(), record.number("copy_share_changed").unwrap())
+    };
+    let (copying, changed) = share(&[]);
+    assert!((0.2..=1.0).contains(&copying) && changed > 0.0, "{copying} {changed}");
+    let (spinning, _) = share(&["spin"]);
+    assert!((0.0..0.05).contains(&spinning), "{spinning}");
+    // Another change has no such share.
+    let ran = field(&["--change", "env:A=1", "--runs", "3", "--json"], &["true"]).expect(0);
+    assert_eq!(verdict_of(&ran).number("copy_share"), None);
+}

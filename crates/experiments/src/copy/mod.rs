@@ -10,6 +10,7 @@
 //! - [`workload`]: memory and lists of each thread, and the subject that runs on them;
 //! - [`under`]: a subject under a separate policy;
 //! - [`proof`]: the comparison of a subject's bytes with the expected ones;
+//! - [`cost`]: the time of a profiled program's calls;
 //! - [`drawn`]: operations of random sizes: `copy.distribution` and `copy.size_class`;
 //! - [`sizes`]: one size after the other: `copy.size`;
 //! - [`stream`]: the calls of a program in their order: `copy.stream`;
@@ -17,6 +18,7 @@
 //! - [`mod@tune`]: the policy for this machine: `copy.tune`.
 
 pub mod advise;
+pub mod cost;
 pub mod drawn;
 pub mod function;
 pub mod operations;

@@ -151,7 +151,8 @@ impl Command {
         self.words.iter().map(quoted).collect::<Vec<_>>().join(" ")
     }
 
-    fn set(&mut self, name: OsString, value: OsString) {
+    /// Sets a variable of the environment.
+    pub(super) fn set(&mut self, name: OsString, value: OsString) {
         self.environment.retain(|(other, _)| *other != name);
         self.environment.push((name, value));
     }

@@ -11,10 +11,12 @@
 //! - `metric`: what is compared;
 //! - `trial`: one run of the program;
 //! - `state`: the state of a test, and the comparison of its rounds;
+//! - `copies`: the share of the copies in the program's processor time;
 //! - `records`: the records of a test;
 //! - `run`: the rounds of a test.
 
 mod change;
+mod copies;
 mod metric;
 mod records;
 mod run;

@@ -4,6 +4,7 @@ use haul_measure::rounds::placed::{self, AGAIN, BASELINE, CHANGED, Compared};
 use haul_model::experiment::{key, name};
 use haul_model::{Comparison, RatioOf, Record};
 
+use super::copies::Copies;
 use super::state::Test;
 use super::trial::Sample;
 
@@ -22,14 +23,18 @@ const BESIDE: [Quantity; 3] = [
 ];
 
 /// The records, the verdict first. There are none without a complete round.
-pub(super) fn of(test: &Test<'_>) -> Vec<Record> {
+pub(super) fn of(test: &Test<'_>, copies: Option<Copies>) -> Vec<Record> {
     let Some(found) = test.compared() else { return Vec::new() };
     let metric = test.field.metric.to_string();
     let unit = test.unit.as_deref().unwrap_or("value");
     let value = |sample: &Sample| sample.figure.value;
     let record = Record::new("", name::FIELD_VERDICT, subject(test, CHANGED), &metric, unit);
     let record = completed(test, record, CHANGED, Some(&found), &value);
-    let mut records = vec![with_verdict(test, record, &found)];
+    let record = with_verdict(test, record, &found);
+    let mut records = vec![match copies {
+        Some(copies) => copies.on(record),
+        None => record,
+    }];
     for entrant in [BASELINE, AGAIN] {
         let record = Record::new("", name::FIELD_RUN, subject(test, entrant), &metric, unit);
         records.push(completed(test, record, entrant, None, &value));

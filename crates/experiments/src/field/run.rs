@@ -8,9 +8,9 @@ use haul_measure::rounds::placed::{self, CHANGED, ENTRANTS};
 use haul_measure::rounds::{self, Limits, Next};
 
 use super::Field;
-use super::records;
 use super::state::{Round, Test};
 use super::trial::{Failure, Sample};
+use super::{copies, records};
 use crate::context::Context;
 use crate::error::Error;
 use crate::remarks::Remarks;
@@ -33,7 +33,12 @@ pub(super) fn measure(field: &Field, context: &mut Context<'_>) -> Result<(), Er
         (context.warn)(&format!("{note}; their work is not part of the figures"));
         remarks.add(note);
     }
-    for record in records::of(&test) {
+    let copies = ended.as_ref().map_or(Ok(None), |()| copies::measure(&test, context));
+    let (copies, ended) = match copies {
+        Ok(copies) => (copies, ended),
+        Err(error) => (None, Err(error)),
+    };
+    for record in records::of(&test, copies) {
         context.emit(remarks.on(record));
     }
     ended

@@ -27,6 +27,15 @@ impl Sys {
         Some((user + nice + system + irq + softirq, own))
     }
 
+    /// The CPU seconds of the children of this process that have ended and that it has waited for,
+    /// with those that they have waited for, at a resolution of a hundredth of a second (proc(5),
+    /// `/proc/PID/stat`).
+    #[must_use]
+    pub fn ended_children_seconds(&self) -> Option<f64> {
+        let text = self.text(&format!("proc/{}/stat", std::process::id()))?;
+        Some(Process::parse(&text)?.of_children_seconds)
+    }
+
     /// CPU seconds, as sums over all CPUs: user, nice, system, idle, iowait, irq, softirq, steal.
     /// `user` includes a guest's time.
     fn seconds_by_kind(&self) -> Option<[f64; 8]> {
@@ -85,6 +94,8 @@ struct Process {
     parent: u32,
     /// The processor time of the process and its ended children, in seconds.
     seconds: f64,
+    /// The part of its ended children.
+    of_children_seconds: f64,
 }
 
 impl Process {
@@ -94,9 +105,10 @@ impl Process {
         // In proc(5), which counts from 1, the state is field 3, and utime, stime, cutime, cstime
         // are fields 14 to 17.
         let parent = fields.get(1)?.parse().ok()?;
-        let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<f64>());
-        let ticks: f64 = ticks.sum::<Result<f64, _>>().ok()?;
-        Some(Self { parent, seconds: ticks / TICKS_A_SECOND })
+        let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<f64>().ok());
+        let ticks: Vec<f64> = ticks.collect::<Option<_>>()?;
+        let seconds = |ticks: &[f64]| ticks.iter().sum::<f64>() / TICKS_A_SECOND;
+        Some(Self { parent, seconds: seconds(&ticks), of_children_seconds: seconds(&ticks[2..]) })
     }
 }
 
@@ -141,6 +153,7 @@ mod tests {
         let (busy, seconds) = sys.busy_and_own_seconds().unwrap();
         assert!((busy - 1.61).abs() < 1e-9, "{busy}");
         assert!((seconds - 7.33).abs() < 1e-9, "{seconds}");
+        assert_eq!(sys.ended_children_seconds(), Some(7.0));
         for bad in ["", "1 (a", "1 (a) S", "1 (a) S x 1 1", "1 (a) S 1 1 1 0 -1 4 1 0 0 0 1 x 3 4"]
         {
             assert_eq!(Process::parse(bad), None, "{bad}");
@@ -164,6 +177,7 @@ mod tests {
         let absent = Sys::at("/nonexistent");
         assert_eq!(absent.steal_and_total_seconds(), None);
         assert_eq!(absent.busy_and_own_seconds(), None);
+        assert_eq!(absent.ended_children_seconds(), None);
         assert_eq!(absent.memory_available_bytes(), None);
         assert_eq!(absent.peak_bytes(), None);
         assert_eq!(absent.resident_bytes(), None);

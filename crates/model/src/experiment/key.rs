@@ -92,6 +92,20 @@ pub const SAMPLED: &str = "sampled";
 pub const PROCESSES: &str = "processes";
 /// The mean work between two samples of a thread: the bytes and a constant for each call.
 pub const WORK_PER_SAMPLE_BYTES: &str = "work_per_sample_bytes";
+/// Copies by the class of their size: 0 bytes, 1, 2 to 3, 4 to 7 and so on.
+pub const COPY_CALLS_BY_CLASS: &str = "copy_calls_by_class";
+/// The bytes of copies by the class of their size.
+pub const COPY_BYTES_BY_CLASS: &str = "copy_bytes_by_class";
+/// Fills by the class of their size.
+pub const FILL_CALLS_BY_CLASS: &str = "fill_calls_by_class";
+/// The bytes of fills by the class of their size.
+pub const FILL_BYTES_BY_CLASS: &str = "fill_bytes_by_class";
+/// The estimated time of the calls with the C library's functions.
+pub const LIBC_S: &str = "libc_s";
+/// The estimated time of the calls with haul's functions.
+pub const HAUL_S: &str = "haul_s";
+/// The processor time of the program and of the children that it waited for.
+pub const PROGRAM_CPU_S: &str = "program_cpu_s";
 /// The size that half of the calls do not exceed, rounded up to a power of two less one.
 pub const SIZE_MEDIAN_BYTES: &str = "size_median_bytes";
 /// The largest size, rounded up likewise.
@@ -207,6 +221,8 @@ pub const COPY: &str = "copy";
 /// The library that a switch loads in addition, or in place of its own: `preload=FILE` or
 /// `lib=DIR`.
 pub const LIBRARY: &str = "library";
+/// The kind of Open vSwitch's port to the guest, if it is not `dpdkvhostuser`.
+pub const OVS_PORT: &str = "ovs_port";
 /// Whether the library served packets in place of the switch's own library.
 pub const SERVED: &str = "served";
 /// The program in the guest.
@@ -405,6 +421,10 @@ pub const WORK_NS: &str = "work_ns";
 
 /// The conclusion: faster, slower, no difference or cannot tell.
 pub const VERDICT: &str = "verdict";
+/// The share of the program's processor time that its copies and fills take without the change.
+pub const COPY_SHARE: &str = "copy_share";
+/// The same share of the same processor time, with haul's copies and fills.
+pub const COPY_SHARE_CHANGED: &str = "copy_share_changed";
 /// The matched-pairs rank-biserial correlation, from -1 (less in every round) to 1.
 pub const EFFECT_SIZE: &str = "effect_size";
 /// Whether more of the metric is better.

@@ -5,9 +5,13 @@
 //!
 //! - [`layout`]: the file that all profiled processes map;
 //! - [`summary`]: [`Profile`], the content of the file;
+//! - `calls`: [`Calls`], the calls by function and size;
 //! - [`records`]: the content as records.
 
 pub mod layout;
+
+#[cfg(feature = "records")]
+mod calls;
 
 #[cfg(feature = "records")]
 pub mod summary;
@@ -15,5 +19,7 @@ pub mod summary;
 #[cfg(feature = "records")]
 pub mod records;
 
+#[cfg(feature = "records")]
+pub use calls::{Calls, CallsOfSize};
 #[cfg(feature = "records")]
 pub use summary::{Process, Profile, ProfileError, Site, Thread};

@@ -2,7 +2,7 @@
 //! threads with the most bytes. The rest is summed as "other".
 
 use super::layout::CLASSES;
-use super::{Profile, Site};
+use super::{Calls, Profile, Site};
 use crate::Record;
 use crate::experiment::{key, name};
 
@@ -59,6 +59,7 @@ fn of_site(program: &str, by: &str, site: &Site) -> Record {
     for (function, calls) in FUNCTIONS.iter().zip(site.kinds).filter(|(_, calls)| *calls > 0.0) {
         record = record.with(&format!("{function}_calls"), calls.round() as u64);
     }
+    let record = Calls::of_sites([site]).on(record);
     let share = |part: f64, whole: f64| (part / whole.max(1e-9) * 1e4).round() / 1e4;
     let copies = site.kinds[0] + site.kinds[1];
     record

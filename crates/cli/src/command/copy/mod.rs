@@ -5,6 +5,7 @@
 //! - `list`: `haul copy list`;
 //! - `bench`: `haul copy bench`;
 //! - `advise`: `haul copy advise`;
+//! - `profiled`: the calls of profiled programs;
 //! - `tune`: `haul copy tune`;
 //! - `record`: `haul copy record`;
 //! - `run`: `haul copy run`;
@@ -14,6 +15,7 @@ mod advise;
 mod bench;
 mod list;
 mod profile;
+mod profiled;
 mod record;
 mod run;
 mod tune;

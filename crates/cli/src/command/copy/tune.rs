@@ -13,11 +13,13 @@ use haul_machine::file::{Destination, destination};
 use haul_machine::tuning::{Evidence, Tuning};
 use haul_measure::Caches;
 use haul_model::experiment::{key, name};
+use haul_model::profile::Calls;
 use haul_model::{Bytes, Record};
 
+use super::profiled;
 use crate::arguments::copy::Tune as Arguments;
 use crate::command::steps::Runner;
-use crate::command::{Command, this_machine};
+use crate::command::{Command, refuse_replacing, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
@@ -30,6 +32,9 @@ pub(super) struct Tune {
     out: PathBuf,
     budget: Duration,
     json: bool,
+    /// The calls of the program for which the policy is, until it is tuned.
+    program: Option<Calls>,
+    is_for_program: bool,
     /// The result, which was written into the file.
     tuned: Option<Tuned>,
     /// Whether the file has a table of channels.
@@ -37,23 +42,42 @@ pub(super) struct Tune {
 }
 
 impl Tune {
-    /// Checks the path of the file.
+    /// Checks the path of the file, and reads the profiles.
     ///
     /// # Errors
-    /// The path is a device or a FIFO.
+    /// The path is a device or a FIFO, or replaces a profile; a profile cannot be read.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let Arguments { out_file: out, budget, json } = arguments;
+        let Arguments { out_file: out, profile, budget, json } = arguments;
         // Every other fault of the path is reported when the outputs are opened.
         if let Ok(Destination::Stream(_)) = destination(&out) {
             return Err(Error::TuneInto { path: out });
         }
-        Ok(Self { out, budget, json, tuned: None, has_channels: false })
+        let is_for_program = !profile.is_empty();
+        let mut tune = Self {
+            out,
+            budget,
+            json,
+            program: None,
+            is_for_program,
+            tuned: None,
+            has_channels: false,
+        };
+        if is_for_program {
+            let records = tune.out.with_file_name(tune.records());
+            refuse_replacing(&profile, [&tune.out, &records])?;
+            tune.program = Some(profiled::calls(&profile)?);
+        }
+        Ok(tune)
     }
 
     /// Name of the record file, which is beside the tuning file; the evidence in the tuning file
     /// refers to it.
     fn records(&self) -> String {
         let stem = self.out.file_stem().unwrap_or_default().to_string_lossy();
+        if self.is_for_program {
+            // The profile usually has the program's name and this ending.
+            return format!("{stem}.tune.jsonl");
+        }
         let name = format!("{stem}.jsonl");
         if self.out.file_name().is_some_and(|file| file.eq_ignore_ascii_case(&name)) {
             // The file itself has this name: it must not replace its own records.
@@ -80,8 +104,9 @@ impl Command for Tune {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
-        let config = tune::Tune { budget: self.budget, ..tune::Tune::default() };
-        let least = tune::Tune::least(&Caches::from_sizes(&machine.caches_bytes));
+        let program = self.program.take();
+        let config = tune::Tune { budget: self.budget, program, ..tune::Tune::default() };
+        let least = config.least(&Caches::from_sizes(&machine.caches_bytes));
         if config.budget < least {
             terminal::say(&format!(
                 "haul: this needs about {:.0} s, more than the --budget of {} s: large sizes need their \

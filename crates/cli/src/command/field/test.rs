@@ -122,7 +122,8 @@ impl Command for Test {
         let tests = || journal.records().filter(|it| it.experiment == name::FIELD_VERDICT);
         let Some(record) = tests().last() else { return Ok(()) };
         let sentence = haul_report::field::sentence(record).unwrap_or_default();
-        let mut text = sentence.clone();
+        let copies = haul_report::field::copies(record);
+        let mut text = [sentence.clone()].into_iter().chain(copies).collect::<Vec<_>>().join("\n");
         if let Some(folder) = &self.out {
             let page = folder.join(PAGE);
             let html = haul_report::html(journal.lines());

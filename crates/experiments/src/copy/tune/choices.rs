@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use haul_copy::Small;
 use haul_copy::{Isa, Policy};
-use haul_measure::Level;
 use haul_measure::distribution::Alignment;
+use haul_measure::{Distribution, Level};
 use haul_model::Comparison;
 use haul_model::experiment::key;
+use haul_model::profile::Calls;
 
 use super::rounds::{Allotment, Entrant, Item, compare, drawn};
-use super::{GAIN_MIN, Part, Tune, search};
+use super::{GAIN_MIN, Part, Tune, program, search};
 use crate::context::Context;
 use crate::copy::workload::{Branches, Workload};
 use crate::copy::{Function, Plain, ThenRead};
@@ -40,6 +41,9 @@ const CHECKS: [(&str, Level); 4] = [
     ("packets", Level::Llc),
 ];
 
+/// The levels at which a program's sizes are checked.
+const PROGRAM_LEVELS: [Level; 3] = [Level::L1, Level::L2, Level::Llc];
+
 /// The choices with the least time, or the choices of the base if no others are better; `None` if
 /// the run was stopped.
 pub(super) fn train(
@@ -48,30 +52,115 @@ pub(super) fn train(
     budget: Duration,
     context: &mut Context<'_>,
 ) -> Result<Option<Policy>, Error> {
-    let each = FUNCTIONS.len() * ThenRead::JUDGES.len();
-    let shapes = shapes(base);
-    let shaped = if shapes.is_empty() { 0 } else { SMALL_LEVELS.len() * each };
-    let set = if sets(base).is_empty() { 0 } else { ISA_BYTES.len() * each };
+    let (small, isa) = match &config.program {
+        None => (of_fleet(&[(SMALL, SMALL_LEVELS[0]), (SMALL, SMALL_LEVELS[1])])?, isa_sizes()),
+        Some(calls) => (of_program(calls, &SMALL_LEVELS)?, of_program(calls, &SMALL_LEVELS)?),
+    };
+    let count = |trials: &[Trial], entrants: &[Entrant]| match entrants.is_empty() {
+        true => 0,
+        false => trials.iter().map(|trial| trial.functions.len() * ThenRead::JUDGES.len()).sum(),
+    };
+    let (shaped, set) = (count(&small, &shapes(base)), count(&isa, &sets(base)));
     let mut clock = Allotment::new(budget, shaped + set);
-    let mut sums = Sums::of(&shapes);
-    for level in SMALL_LEVELS.into_iter().filter(|_| shaped > 0) {
-        let mut workload = drawn(SMALL, level, config.seed, context)?;
-        let item = item("small", (key::DISTRIBUTION, SMALL.into()), level);
-        if !sums.measure(config, &item, base, &mut workload, &mut clock, context)? {
-            return Ok(None);
-        }
+    let Some(base) = choose(config, "small", small, base, shapes(base), &mut clock, context)?
+    else {
+        return Ok(None);
+    };
+    choose(config, "isa", isa, base, sets(base), &mut clock, context)
+}
+
+/// The alternative that costs the least over all trials, or the base; `None` if the run was
+/// stopped.
+fn choose(
+    config: &Tune,
+    choice: &str,
+    trials: Vec<Trial>,
+    base: Policy,
+    alternatives: Vec<Entrant>,
+    clock: &mut Allotment,
+    context: &mut Context<'_>,
+) -> Result<Option<Policy>, Error> {
+    if alternatives.is_empty() {
+        return Ok(Some(base));
     }
-    let base = sums.best(base);
-    let mut sums = Sums::of(&sets(base));
-    for size in ISA_BYTES.into_iter().filter(|_| set > 0) {
-        let mut workload =
-            Workload::resident(size, Alignment::default(), Branches::Repeating, 1, config.seed)?;
-        let item = item("isa", (key::SIZE_BYTES, size.into()), Level::Nearest);
-        if !sums.measure(config, &item, base, &mut workload, &mut clock, context)? {
-            return Ok(None);
+    let mut sums = Sums::of(&alternatives);
+    for trial in trials {
+        let mut workload = trial.workload(config.seed, context)?;
+        let item = item(choice, trial.what(), trial.level);
+        for &(function, weight) in &trial.functions {
+            let measured = Measured { item: Item { function, ..item.clone() }, weight };
+            if !sums.measure(config, &measured, base, &mut workload, clock, context)? {
+                return Ok(None);
+            }
         }
     }
     Ok(Some(sums.best(base)))
+}
+
+/// What is copied and filled in one workload, to compare choices.
+struct Trial {
+    sizes: TrialSizes,
+    level: Level,
+    /// The functions, with the weight of each.
+    functions: Vec<(Function, f64)>,
+}
+
+enum TrialSizes {
+    One(usize),
+    Drawn(Distribution),
+}
+
+impl Trial {
+    fn what(&self) -> (&'static str, serde_json::Value) {
+        match &self.sizes {
+            TrialSizes::One(size) => (key::SIZE_BYTES, (*size).into()),
+            TrialSizes::Drawn(sizes) => (key::DISTRIBUTION, sizes.name().into()),
+        }
+    }
+
+    fn workload(&self, seed: u64, context: &Context<'_>) -> Result<Workload, Error> {
+        match &self.sizes {
+            TrialSizes::One(size) => {
+                let (alignment, branches) = (Alignment::default(), Branches::Repeating);
+                Ok(Workload::resident(*size, alignment, branches, 1, seed)?)
+            }
+            TrialSizes::Drawn(sizes) => drawn(sizes, self.level, seed, context),
+        }
+    }
+}
+
+/// Distributions of a fleet, with equal weight for both functions.
+fn of_fleet(all: &[(&str, Level)]) -> Result<Vec<Trial>, Error> {
+    let trial = |&(name, level): &(&str, Level)| {
+        let functions = FUNCTIONS.map(|function| (function, 1.0)).into();
+        Ok(Trial { sizes: TrialSizes::Drawn(Distribution::find(name)?), level, functions })
+    };
+    all.iter().map(trial).collect()
+}
+
+fn isa_sizes() -> Vec<Trial> {
+    let functions: Vec<_> = FUNCTIONS.map(|function| (function, 1.0)).into();
+    let trial = |size| Trial {
+        sizes: TrialSizes::One(size),
+        level: Level::Nearest,
+        functions: functions.clone(),
+    };
+    ISA_BYTES.into_iter().map(trial).collect()
+}
+
+/// A program's sizes of each function, which weighs as much as its share of the time.
+fn of_program(calls: &Calls, levels: &[Level]) -> Result<Vec<Trial>, Error> {
+    let mut trials = Vec::new();
+    for function in FUNCTIONS {
+        let Some(sizes) = program::distribution(calls, function)? else { continue };
+        let functions = vec![(function, program::share(calls, function))];
+        trials.extend(levels.iter().map(|&level| Trial {
+            sizes: TrialSizes::Drawn(sizes.clone()),
+            level,
+            functions: functions.clone(),
+        }));
+    }
+    Ok(trials)
 }
 
 /// Variants of the base, one with each further small shape that this processor supports.
@@ -106,12 +195,16 @@ pub(super) fn check(
     budget: Duration,
     context: &mut Context<'_>,
 ) -> Result<Vec<Comparison>, Error> {
-    let count = CHECKS.len() * FUNCTIONS.len() * ThenRead::JUDGES.len();
-    let mut clock = Allotment::new(budget, count);
+    let trials = match &config.program {
+        None => of_fleet(&CHECKS)?,
+        Some(calls) => of_program(calls, &PROGRAM_LEVELS)?,
+    };
+    let count: usize = trials.iter().map(|trial| trial.functions.len()).sum();
+    let mut clock = Allotment::new(budget, count * ThenRead::JUDGES.len());
     let mut checks = Vec::new();
-    for (name, level) in CHECKS {
-        let mut workload = drawn(name, level, config.seed + 2, context)?;
-        for function in FUNCTIONS {
+    for trial in trials {
+        let mut workload = trial.workload(config.seed + 2, context)?;
+        for &(function, _) in &trial.functions {
             let mut both = Vec::new();
             for then_read in ThenRead::JUDGES {
                 let item = Item {
@@ -119,7 +212,7 @@ pub(super) fn check(
                     function,
                     then_read,
                     more: vec![(key::PART, Part::Choices.name().into())],
-                    ..item("", (key::DISTRIBUTION, name.into()), level)
+                    ..item("", trial.what(), trial.level)
                 };
                 let entrants = [("default", base), ("tuned", found)];
                 let found =
@@ -155,19 +248,26 @@ fn others(base: Policy, all: impl IntoIterator<Item = Entrant>) -> Vec<Entrant> 
 /// ratios count.
 struct Sums {
     alternatives: Vec<(Entrant, f64)>,
-    count: usize,
+    /// The weights of all ratios together.
+    weights: f64,
+}
+
+/// An item with one function, and the weight of its ratios.
+struct Measured {
+    item: Item,
+    weight: f64,
 }
 
 impl Sums {
     fn of(alternatives: &[Entrant]) -> Self {
-        Self { alternatives: alternatives.iter().map(|&it| (it, 0.0)).collect(), count: 0 }
+        Self { alternatives: alternatives.iter().map(|&it| (it, 0.0)).collect(), weights: 0.0 }
     }
 
-    /// Measures all alternatives with every function and reader; `false` if the run was stopped.
+    /// Measures all alternatives with every reader; `false` if the run was stopped.
     fn measure(
         &mut self,
         config: &Tune,
-        item: &Item,
+        measured: &Measured,
         base: Policy,
         workload: &mut Workload,
         clock: &mut Allotment,
@@ -175,19 +275,17 @@ impl Sums {
     ) -> Result<bool, Error> {
         let mut entrants = vec![("default", base)];
         entrants.extend(self.alternatives.iter().map(|(entrant, _)| *entrant));
-        for function in FUNCTIONS {
-            for then_read in ThenRead::JUDGES {
-                if context.is_stopped() {
-                    return Ok(false);
-                }
-                let item = Item { function, then_read, ..item.clone() };
-                let found = compare(config, &item, workload, &entrants, clock.next(), context)?;
-                let Some(found) = found else { return Ok(false) };
-                for ((_, sum), comparison) in self.alternatives.iter_mut().zip(&found) {
-                    *sum += search::counted(comparison).ln();
-                }
-                self.count += 1;
+        for then_read in ThenRead::JUDGES {
+            if context.is_stopped() {
+                return Ok(false);
             }
+            let item = Item { then_read, ..measured.item.clone() };
+            let found = compare(config, &item, workload, &entrants, clock.next(), context)?;
+            let Some(found) = found else { return Ok(false) };
+            for ((_, sum), comparison) in self.alternatives.iter_mut().zip(&found) {
+                *sum += measured.weight * search::counted(comparison).ln();
+            }
+            self.weights += measured.weight;
         }
         Ok(true)
     }
@@ -196,9 +294,7 @@ impl Sums {
     fn best(&self, base: Policy) -> Policy {
         let least = self.alternatives.iter().min_by(|(_, a), (_, b)| a.total_cmp(b));
         match least {
-            Some(((_, policy), sum)) if (sum / self.count as f64).exp() <= 1.0 - GAIN_MIN => {
-                *policy
-            }
+            Some(((_, policy), sum)) if (sum / self.weights).exp() <= 1.0 - GAIN_MIN => *policy,
             _ => base,
         }
     }
@@ -214,7 +310,7 @@ mod tests {
         let of = |isa| ("", with_isa(base, isa));
         let sums = |first: f64, second: f64| Sums {
             alternatives: vec![(of(Isa::Sse2), first.ln()), (of(Isa::Scalar), second.ln())],
-            count: 1,
+            weights: 1.0,
         };
         assert_eq!(sums(0.9, 0.8).best(base).isa, Isa::Scalar);
         assert_eq!(sums(0.9, 1.2).best(base).isa, Isa::Sse2);

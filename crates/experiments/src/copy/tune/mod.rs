@@ -24,10 +24,12 @@
 //! - [`search`]: from times to thresholds, pure arithmetic;
 //! - `rounds`: haul under several policies in one run, and the time of each comparison;
 //! - `offsets`: string instructions at bad offsets between target and source;
+//! - `program`: the items of tuning for one program;
 //! - `choices` and `sizes`: the trained and checked items.
 
 mod choices;
 mod offsets;
+mod program;
 mod rounds;
 pub mod search;
 mod sizes;
@@ -37,6 +39,7 @@ use std::time::{Duration, Instant};
 use haul_copy::Policy;
 use haul_measure::Caches;
 use haul_model::experiment::{key, name};
+use haul_model::profile::Calls;
 use haul_model::{Comparison, Record, Verdict as Difference};
 
 use super::Function;
@@ -77,19 +80,27 @@ pub struct Tune {
     pub size_max_bytes: Option<usize>,
     /// The seed of addresses and of the order of subjects.
     pub seed: u64,
+    /// The calls of a program, whose sizes are trained and checked by their share of its time;
+    /// `None`: the sizes of a fleet.
+    pub program: Option<Calls>,
 }
 
 impl Default for Tune {
     fn default() -> Self {
-        Self { budget: Duration::from_secs(45), size_max_bytes: None, seed: 1 }
+        Self { budget: Duration::from_secs(45), size_max_bytes: None, seed: 1, program: None }
     }
 }
 
 impl Tune {
     /// The least time on a machine with these caches, independent of the budget.
     #[must_use]
-    pub fn least(caches: &Caches) -> Duration {
-        nanoseconds(LEAST_NS_PER_BYTE, size_uncached_bytes(caches))
+    pub fn least(&self, caches: &Caches) -> Duration {
+        let largest = size_uncached_bytes(caches);
+        let of_program = self.program.as_ref().map(|calls| {
+            let all = calls.copies.iter().chain(&calls.fills).map(|one| one.size_bytes as usize);
+            all.max().unwrap_or(0)
+        });
+        nanoseconds(LEAST_NS_PER_BYTE, of_program.unwrap_or(largest).min(largest))
     }
 }
 

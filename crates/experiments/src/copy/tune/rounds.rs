@@ -66,16 +66,15 @@ pub(super) struct Item {
     pub(super) plain: Plain,
 }
 
-/// A distribution that haul ships, at a level, without overlaps.
+/// A distribution at a level, without overlaps.
 pub(super) fn drawn(
-    name: &str,
+    sizes: &Distribution,
     level: Level,
     seed: u64,
     context: &Context<'_>,
 ) -> Result<Workload, Error> {
-    let sizes = Distribution::find(name)?;
     let mix = Mix {
-        sizes: &sizes,
+        sizes,
         level,
         alignment: Alignment::default(),
         overlap: Overlap { share: 0.0 },

@@ -8,6 +8,7 @@
 //! - `policy`: `haul.toml`, good and bad;
 //! - `profile`: the numbers of a profile, and its file in bad conditions;
 //! - `beside`: other preloaded libraries, valgrind, filters of system calls, and real programs;
+//! - `real`: real programs at work, a debugger and a sanitizer;
 //! - `object`: the symbols of the library.
 
 mod beside;
@@ -18,4 +19,5 @@ mod kernels;
 mod object;
 mod policy;
 mod profile;
+mod real;
 mod setup;

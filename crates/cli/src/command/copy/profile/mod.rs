@@ -3,10 +3,12 @@
 //! From the bottom up:
 //!
 //! - `room`: the file that the profiled processes map;
+//! - `cost`: the time of the calls, with libc's functions and with haul's;
 //! - `lost`: the processes without the library;
 //! - `symbols`: the functions of call sites;
 //! - `summary`: the profile, for a person.
 
+mod cost;
 mod lost;
 mod room;
 mod summary;
@@ -17,6 +19,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use haul_machine::sys::Sys;
 use haul_model::Record;
 use haul_model::experiment::{key, name};
 use haul_model::profile::{Profile as Content, layout, records};
@@ -46,6 +49,15 @@ pub(super) struct Profile {
     program: Vec<OsString>,
 }
 
+/// What is known of a run beside its profile.
+#[derive(Default)]
+struct Around {
+    /// The processes without the library.
+    lost: Option<String>,
+    /// The processor time of the program and of the children that it waited for.
+    cpu_s: Option<f64>,
+}
+
 impl Profile {
     /// Finds the library, and checks the name for the records.
     ///
@@ -64,7 +76,9 @@ impl Profile {
     }
 
     /// Runs the program to its end.
-    fn profile(&self, library: &Path, room: &Room) -> Result<(End, Lost), Error> {
+    fn profile(&self, library: &Path, room: &Room) -> Result<(End, Around), Error> {
+        let sys = Sys::new();
+        let before = sys.ended_children_seconds();
         let mut command = program::command(&self.program, library);
         command.env("HAUL_COPY_PROFILE", room.path());
         let started = command.spawn();
@@ -72,23 +86,25 @@ impl Profile {
             started.map_err(|reason| Error::Start { program: self.program[0].clone(), reason })?;
         let (id, mut lost) = (child.id(), Lost::default());
         let end = program::wait(child, &self.program[0], || lost.poll(id))?;
-        Ok((end, lost))
+        let cpu_s = sys.ended_children_seconds().zip(before).map(|(after, before)| after - before);
+        Ok((end, Around { lost: lost.names(), cpu_s }))
     }
 
     /// The records of a profile, and the lines for a person.
-    fn records(&self, path: &Path, lost: Option<String>) -> Result<Option<Vec<Record>>, Error> {
+    fn records(&self, path: &Path, around: &Around) -> Result<Option<Vec<Record>>, Error> {
         let bytes = haul_machine::file::read_limited(path, layout::FILE_BYTES as u64)?;
         let content = Content::parse(&bytes)?;
         let Some(first) = content.processes.first() else { return Ok(None) };
         let symbols = RefCell::new(Symbols::default());
         let symbol = |site: &_| symbols.borrow_mut().of(site);
         let mut all = records::records(&content, &first.program, symbol);
-        let without = lost.as_ref().map(|names| format!("; not profiled: {names}"));
+        let without = around.lost.as_ref().map(|names| format!("; not profiled: {names}"));
         let note = format!("not seen: {NOT_SEEN}{}", without.unwrap_or_default());
         if let Some(record) = all.first_mut() {
             record.parameters.insert(key::NOTE.into(), note.into());
         }
-        let lines = summary::lines(&content, &all, lost.as_deref());
+        let all = cost::on(all, around.cpu_s)?;
+        let lines = summary::lines(&content, &all, around.lost.as_deref());
         lines.iter().for_each(|line| terminal::say(&format!("haul: {line}")));
         Ok(Some(all))
     }
@@ -133,15 +149,15 @@ impl Command for Profile {
         let Some(library) = self.library.as_ref() else {
             let mut all = Vec::new();
             for path in &self.from {
-                all.extend(self.records(path, None)?.unwrap_or_default());
+                all.extend(self.records(path, &Around::default())?.unwrap_or_default());
             }
             return self.keep(all, journal);
         };
         let room = Room::create(self.out.as_deref(), self.every)?;
         let ended = self.profile(library, &room);
-        let (end, lost) = ended.inspect_err(|_| room.remove())?;
+        let (end, around) = ended.inspect_err(|_| room.remove())?;
         let program = self.program[0].clone();
-        let Some(records) = self.records(room.path(), lost.names())? else {
+        let Some(records) = self.records(room.path(), &around)? else {
             room.remove();
             return Err(Error::NoProfile { program, why: why_nothing(&end) });
         };

@@ -21,6 +21,8 @@ pub(super) fn lines(profile: &Profile, records: &[Record], lost: Option<&str>) -
         profile.processes.len(),
         profile.threads.len()
     )];
+    let time = records.first().and_then(haul_report::profile::time);
+    lines.extend(time.map(|time| format!("time of these calls: {time}")));
     let by = |record: &&Record, by| record.text(key::BY) == Some(by);
     let sites = records.iter().filter(|record| by(record, "site"));
     for record in sites.take(SITES_SHOWN) {

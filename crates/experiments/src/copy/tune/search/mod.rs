@@ -51,8 +51,10 @@ pub enum Method {
 /// The result of training at one size.
 #[derive(Clone, Debug)]
 pub struct Trained {
-    /// The size in bytes.
+    /// The size in bytes, at which a threshold may lie.
     pub size: usize,
+    /// The weight of the size's ratios.
+    pub weight: f64,
     /// The time of each method divided by the time of the base, or 1 if the difference is in
     /// doubt: see [`counted`].
     pub ratios: Vec<(Method, f64)>,
@@ -279,9 +281,9 @@ fn keep_beyond(function: Function, trained: &[Trained], found: Policy, base: &Po
     kept.put(function, found)
 }
 
-/// The cost of a policy: the sum of the logarithms of the ratios of its methods, in units of 10^-9
-/// so that equal costs are equal; the number of sizes with another method; the number of changed
-/// thresholds and choices.
+/// The cost of a policy: the weighted sum of the logarithms of the ratios of its methods, in units
+/// of 10^-9 so that equal costs are equal; the number of sizes with another method; the number of
+/// changed thresholds and choices.
 fn cost(
     function: Function,
     trained: &[Trained],
@@ -296,7 +298,7 @@ fn cost(
     });
     let logarithms = changed.clone().map(|(method, trained)| {
         let found = trained.ratios.iter().find(|(tried, _)| *tried == method);
-        found.map_or(f64::INFINITY, |&(_, ratio)| ratio.ln())
+        trained.weight * found.map_or(f64::INFINITY, |&(_, ratio)| ratio.ln())
     });
     let differing = names(function)
         .iter()

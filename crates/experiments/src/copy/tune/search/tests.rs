@@ -17,6 +17,7 @@ fn registers() -> Policy {
 fn trained(ratio: impl Fn(Method, usize) -> f64) -> Vec<Trained> {
     let one = |&size: &usize| Trained {
         size,
+        weight: 1.0,
         ratios: Method::of(Function::Memcpy)
             .iter()
             .map(|&method| (method, ratio(method, size)))
