@@ -40,6 +40,11 @@ impl Ready {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Callback>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The next callback; the lock is free again.
+    fn pop(&self) -> Option<Callback> {
+        self.lock().pop_front()
+    }
 }
 
 /// A callback whose operation is pending. Its waker moves it to the ready ones.
@@ -72,9 +77,9 @@ impl Callbacks {
     ) where
         W: Task + Send + 'static,
     {
-        let (armed, handle) = pending.split();
+        let armed = pending.armed();
         let run: Callback = Box::new(move || {
-            let (task, result) = handle.wait();
+            let (task, result) = pending.wait();
             callback(task, result);
         });
         let callback = Mutex::new(Some(run));
@@ -86,13 +91,14 @@ impl Callbacks {
 
     /// Runs callbacks of operations that have ended, at most `at_most` and only those that were
     /// ready at the beginning: a callback that submits again does not keep this call busy.
-    /// Returns their number.
+    /// Returns their number. If a callback panics, the next call runs the others.
     pub fn run(&self, at_most: usize) -> usize {
-        let mut ready = self.ready.lock();
-        let count = ready.len().min(at_most);
-        let now: Vec<Callback> = ready.drain(..count).collect();
-        drop(ready);
-        now.into_iter().for_each(|callback| callback());
-        count
+        let most = self.ready.lock().len().min(at_most);
+        for count in 0..most {
+            // The others stay ready if this one panics.
+            let Some(callback) = self.ready.pop() else { return count };
+            callback();
+        }
+        most
     }
 }

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::outcome::Refusal;
+use crate::outcome::{Refusal, Trouble};
 use crate::slots::Index;
 #[cfg(doc)]
 use crate::slots::Slots;
@@ -103,13 +103,20 @@ pub unsafe trait Engine: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Makes the device give up everything that is pending, and ends those slots with
-    /// [`Outcome::Gone`](crate::Outcome::Gone). Returns only when the device can no longer access
-    /// memory, so it may block for ever.
+    /// Makes the device give up everything that is pending. Each slot ends with what the device has
+    /// completed, or with [`Outcome::Gone`](crate::Outcome::Gone). Returns only when the device can
+    /// no longer access memory, so it may block for ever.
     fn revoke(&self) {}
 
-    /// Makes the engine usable in a child of fork, in which no operation is pending. The queue
-    /// calls this once in each child, before its first `start` there.
+    /// What the device has reported besides successes and page faults. The CPU may have finished
+    /// these operations, so that no result tells of them.
+    fn troubles(&self) -> Vec<Trouble> {
+        Vec::new()
+    }
+
+    /// Makes the engine usable in a child of fork. What was pending in the parent at the time of
+    /// the fork is not this process's: the queue does it with the CPU. The queue calls this once in
+    /// each child, before its first `start` there.
     ///
     /// # Errors
     /// [`Refusal::Forked`] if it cannot be used there; the CPU then does everything.

@@ -13,7 +13,8 @@ static TABLE: [u32; 256] = table();
 /// assert_eq!(haul_engine::crc32c(haul_engine::crc32c(0, b"1234"), b"56789"), 0xe306_9283);
 /// ```
 ///
-/// Cost: 3 cycles for 8 bytes with the instruction of SSE 4.2, else some 3 cycles a byte.
+/// Cost: one instruction for 8 bytes on a processor with SSE 4.2, else a look-up in a table of 1 KiB
+/// for each byte.
 #[must_use]
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

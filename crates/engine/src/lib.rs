@@ -70,7 +70,7 @@ pub use contract::{Engine, Facts, Kind};
 pub use crc::crc32c;
 pub use haul_copy::Hint;
 pub use operation::{Operation, Region, Request, Verb};
-pub use outcome::{Access, Error, Failed, Outcome, Refusal, Value};
+pub use outcome::{Access, Error, Failed, Outcome, Refusal, Trouble, Value};
 pub use pending::{Finished, Pending};
 pub use queue::{BREAK_EVEN, Queue, Settings, WAKE_MIN, break_even, set_break_even};
 pub use scope::{Scope, Scoped};

@@ -108,8 +108,16 @@ impl Operation {
             | Self::CopyCrc32c { length, .. } => length,
             Self::Lists { sources, source_count, .. } => {
                 // SAFETY: the caller promises that the list is readable.
-                unsafe { total(sources, source_count) }
+                total(unsafe { regions(sources, source_count) })
             }
+        }
+    }
+
+    /// The CRC-32C of the bytes before these; 0 for an operation without one.
+    pub(crate) fn seed(&self) -> u32 {
+        match *self {
+            Self::Crc32c { seed, .. } | Self::CopyCrc32c { seed, .. } => seed,
+            _ => 0,
         }
     }
 
@@ -127,16 +135,20 @@ impl Operation {
     }
 }
 
-/// The sum of the lengths in a list, at most [`usize::MAX`].
+/// The regions of a list.
 ///
 /// # Safety
-/// `regions` must be readable for `count` regions.
-pub(crate) unsafe fn total(regions: *const Region, count: usize) -> usize {
+/// `start` must be readable for `count` regions.
+pub(crate) unsafe fn regions<'a>(start: *const Region, count: usize) -> &'a [Region] {
     if count == 0 {
-        return 0;
+        return &[];
     }
     // SAFETY: the caller's promise.
-    let regions = unsafe { std::slice::from_raw_parts(regions, count) };
+    unsafe { std::slice::from_raw_parts(start, count) }
+}
+
+/// The sum of the lengths in a list, at most [`usize::MAX`].
+pub(crate) fn total(regions: &[Region]) -> usize {
     regions.iter().fold(0, |sum, region| sum.saturating_add(region.length))
 }
 

@@ -62,7 +62,7 @@ pub enum Refusal {
     Permission,
     /// The engine belongs to the process that opened it, and this is a child of fork.
     Forked,
-    /// The engine reported this status, which its specification does not explain further.
+    /// The device reported this status, which [`Queue::troubles`](crate::Queue::troubles) explains.
     Status(u8),
     /// The engine disappeared before.
     Gone,
@@ -81,7 +81,9 @@ impl Refusal {
             ),
             Self::Permission => ("this process may not use it", "`haul doctor` names the remedy"),
             Self::Forked => ("it belongs to the parent process", "open it again in the child"),
-            Self::Status(_) => ("the device reported a status", "`haul engine list` names it"),
+            Self::Status(_) => {
+                ("the device reported a status", "`Queue::troubles` names its cause and remedy")
+            }
             Self::Gone => ("it disappeared", "`haul doctor` names the remedy"),
         }
     }
@@ -127,6 +129,29 @@ impl fmt::Display for Failed {
 }
 
 impl std::error::Error for Failed {}
+
+/// A status that a device reported for operations which were neither done nor stopped by a page.
+/// See [`Queue::troubles`](crate::Queue::troubles).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The name of the engine.
+    pub engine: Arc<str>,
+    /// The status.
+    pub status: u8,
+    /// How often it was reported.
+    pub count: u64,
+    /// Why the device stopped.
+    pub cause: &'static str,
+    /// What a person can do about it.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { engine, status, count, cause, remedy } = self;
+        write!(f, "{engine} reported {count} times status {status:#04x}: {cause}; {remedy}")
+    }
+}
 
 /// Why an engine could not be opened.
 #[derive(Debug)]

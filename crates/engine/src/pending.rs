@@ -75,8 +75,8 @@ impl Queue {
     /// Starts an operation over owned or `'static` buffers. Never waits: if the engine cannot take
     /// it, this thread does it now.
     ///
-    /// Cost: no allocation (but for [`Lists`](crate::Lists)); no system call, unless a helper
-    /// thread sleeps.
+    /// Cost: no allocation, but for [`Lists`](crate::Lists); no system call, unless a helper thread
+    /// sleeps or a device is used by `write`.
     ///
     /// # Panics
     /// If the lengths of the buffers do not match.
@@ -110,7 +110,7 @@ impl<W: Task + 'static> Pending<W> {
     }
 
     /// Waits for the end, and hands back the buffers. This thread takes part in a copy of a helper
-    /// thread, then polls for some 20 us, then sleeps. A signal does not end the wait.
+    /// thread, then polls some hundred times, then sleeps. A signal does not end the wait.
     pub fn wait(mut self) -> Finished<W> {
         let outcome = match self.started {
             Started::Ended(outcome) => outcome,
@@ -193,13 +193,9 @@ impl<W: Task + 'static> Pending<W> {
         (unsafe { W::from_raw(raw) }, result)
     }
 
-    fn armed(&self) -> Armed {
+    /// What stores a waker for this handle's operation.
+    pub(crate) fn armed(&self) -> Armed {
         Armed { inner: Arc::clone(&self.inner), started: self.started }
-    }
-
-    /// The handle, and what stores a waker for it.
-    pub(crate) fn split(self) -> (Armed, Self) {
-        (self.armed(), self)
     }
 }
 

@@ -12,7 +12,7 @@ use haul_peer::fork::Here;
 use crate::contract::{Engine, Facts, Kind};
 use crate::cpu;
 use crate::operation::{Operation, Request, Verb};
-use crate::outcome::{Error, Failed, Outcome, Value};
+use crate::outcome::{Error, Failed, Outcome, Trouble, Value};
 use crate::slots::{Index, SLOTS_MAX, Slots};
 use crate::watcher::{Watched, Watcher};
 use crate::worker::{Worker, WorkerSettings};
@@ -161,6 +161,18 @@ impl Queue {
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.inner.facts
+    }
+
+    /// What a device has reported besides successes and page faults, with cause and remedy: empty
+    /// for an engine of software. The CPU finishes these operations, so their results do not show
+    /// it.
+    ///
+    /// ```
+    /// assert!(haul_engine::Queue::inline().troubles().is_empty());
+    /// ```
+    #[must_use]
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.inner.engine.as_ref().map_or_else(Vec::new, |engine| engine.troubles())
     }
 
     /// How the queue routes operations.
@@ -324,7 +336,7 @@ impl Inner {
         if !place.here.is_here() {
             // SAFETY: the operation was pending at the time of the fork. The child's copy of its
             // memory is accessed by no engine.
-            let request = unsafe { self.slots.inherited(place.index) };
+            let request = unsafe { self.slots.request(place.index) };
             // SAFETY: it was checked when it was submitted, and the caller's promise.
             let outcome = unsafe { cpu::execute(&request) };
             // SAFETY: the handle that polls is the only one.
@@ -342,7 +354,7 @@ impl Inner {
     /// # Safety
     /// As for [`poll`](Self::poll).
     pub(crate) unsafe fn wait(&self, place: Place, deadline: Option<Instant>) -> Option<Outcome> {
-        /// Polls before the thread sleeps: some 20 us, about the cost of a sleep and a wake-up.
+        /// Polls before the thread sleeps. A stated default: their time depends on the engine.
         const POLLS: u32 = 400;
         /// How long a thread sleeps if the engine ends nothing unless it is polled.
         const NAP: Duration = Duration::from_micros(50);

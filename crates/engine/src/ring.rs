@@ -42,7 +42,9 @@ impl Ring {
 
     /// Puts a slot that is not in the ring.
     pub(crate) fn put(&self, index: Index) {
-        let number = self.tail.0.fetch_add(1, Relaxed);
+        // SYNC: place emptied. The thread that puts into a place one lap later sees, through the
+        // additions between, that the place was taken.
+        let number = self.tail.0.fetch_add(1, AcqRel);
         // SYNC: request published
         self.place(number).store(index.0 + 1, Release);
     }
@@ -53,8 +55,7 @@ impl Ring {
         let place = self.place(head);
         // SYNC: request published
         let number = place.load(Acquire).checked_sub(1)?;
-        // The slot is put again only after this thread has let go of it, so no other thread writes
-        // to the place before it sees that.
+        // SYNC: place emptied. The slot is put again only after this thread has let go of it.
         place.store(0, Relaxed);
         self.head.0.store(head.wrapping_add(1), Relaxed);
         Some(Index(number))

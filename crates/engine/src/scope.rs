@@ -54,7 +54,8 @@ impl Queue {
     /// Cost: one allocation.
     ///
     /// # Errors
-    /// The failure of an operation whose result `body` did not take.
+    /// The first failure of an operation that ended in `submit`, or whose result `body` did not
+    /// take.
     ///
     /// ```
     /// use haul_engine::{Copy, Queue};
@@ -140,10 +141,11 @@ impl Queue {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Starts an operation over buffers that live as long as the scope. Never waits, except for
-    /// operations of this scope whose handles were dropped, if no more fit.
+    /// Starts an operation over buffers that live as long as the scope. Never waits: if the engine
+    /// cannot take it, this thread does it now.
     ///
-    /// Cost: no allocation; no system call, unless a helper thread sleeps.
+    /// Cost: no allocation, but for [`Lists`](crate::Lists); no system call, unless a helper thread
+    /// sleeps or a device is used by `write`.
     ///
     /// # Panics
     /// If the lengths of the buffers do not match.
@@ -206,7 +208,7 @@ impl Shared {
         let outcome = unsafe { self.inner.wait(place, None) }
             .expect("a wait without a deadline returns at the end");
         // SAFETY: the slot is not released yet.
-        let request = unsafe { self.inner.slots.inherited(place.index) };
+        let request = unsafe { self.inner.slots.request(place.index) };
         self.inner.slots.release(place.index);
         // SAFETY: the operation has ended, and the scope has not returned.
         unsafe { self.inner.finish(&request, outcome) }
@@ -218,7 +220,7 @@ impl Shared {
 }
 
 /// An operation over borrowed buffers, which it hands back when it has ended. If it is dropped or
-/// leaked, the scope waits for the operation.
+/// leaked, the scope waits for the operation; a drop waits itself if there are buffers to drop.
 pub struct Scoped<'scope, W: Task> {
     shared: &'scope Shared,
     started: Started,

@@ -12,6 +12,7 @@
 //! RELEASED the queue is done with the slot; the engine frees it when it clears HELD
 //! ```
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -99,8 +100,9 @@ impl Slots {
     /// The request in a slot.
     ///
     /// # Safety
-    /// The slot was passed to [`Engine::start`](crate::Engine::start), and has not ended or is
-    /// [held](Self::hold).
+    /// The slot was passed to [`Engine::start`](crate::Engine::start), and has not ended, is
+    /// [held](Self::hold), or is not yet released by the queue. In a child of fork, this is as it
+    /// was in the parent at the time of the fork.
     #[must_use]
     pub unsafe fn request(&self, index: Index) -> Request {
         // SAFETY: the queue wrote the request before `start`, and writes no other before the slot
@@ -151,7 +153,8 @@ impl Slots {
             sys::wake_all(&slot.state);
         }
         if let Some(waker) = waker {
-            waker.wake();
+            // A waker is the program's code, and its panic must not end the engine's thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
@@ -268,15 +271,6 @@ impl Slots {
         // SAFETY: no other thread of this process uses the slot.
         unsafe { slot.outcome.set(outcome) };
         slot.state.store(PENDING | ENDED, Release);
-    }
-
-    /// The request of a slot in a child of fork.
-    ///
-    /// # Safety
-    /// As for [`request`](Self::request), at the time of the fork.
-    pub(crate) unsafe fn inherited(&self, index: Index) -> Request {
-        // SAFETY: the caller's promise.
-        unsafe { self.request(index) }
     }
 
     /// Gives back a slot whose operation has ended, or was never started.

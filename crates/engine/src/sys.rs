@@ -53,9 +53,8 @@ pub(crate) fn pin(cpu: usize) {
 /// An event of the kernel that a poll can wait for.
 pub(crate) fn event() -> std::io::Result<OwnedFd> {
     use rustix::event::{EventfdFlags, eventfd};
-    let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    // A descriptor of 0, 1 or 2 would receive what the program prints.
-    Ok(rustix::io::fcntl_dupfd_cloexec(&made, 3)?)
+    let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    Ok(haul_peer::descriptor::kept(made)?)
 }
 
 /// Adds 1 to an event. A full event is set anyway.

@@ -251,19 +251,12 @@ unsafe impl<S: Buffer> Task for Crc32c<S> {
     unsafe fn from_raw(raw: RawTask) -> Self {
         // SAFETY: the caller's promise.
         let source = unsafe { S::from_raw(raw.first) };
-        let seed = seed_of(raw.request.operation);
+        let seed = raw.request.operation.seed();
         Self { source, seed }
     }
 
     fn output(value: Value) -> u32 {
         crc_of(value)
-    }
-}
-
-fn seed_of(operation: Operation) -> u32 {
-    match operation {
-        Operation::Crc32c { seed, .. } | Operation::CopyCrc32c { seed, .. } => seed,
-        _ => 0,
     }
 }
 
@@ -307,7 +300,7 @@ unsafe impl<T: Target, S: Buffer> Task for CopyCrc32c<T, S> {
         let target = unsafe { T::from_raw(raw.first) };
         // SAFETY: the caller's promise.
         let source = unsafe { S::from_raw(raw.second) };
-        Self { target, source, seed: seed_of(raw.request.operation) }
+        Self { target, source, seed: raw.request.operation.seed() }
     }
 
     fn output(value: Value) -> u32 {

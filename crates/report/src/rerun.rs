@@ -78,7 +78,7 @@ fn forward_pvp(record: &Record) -> String {
     }
     let own = [(key::SIZE_BYTES, "--sizes"), (key::GUEST, "--guest")];
     options(&mut command, record, &own);
-    for setting in [key::LAYOUT, key::QUEUES] {
+    for setting in [key::LAYOUT, key::QUEUES, key::OVS_PORT] {
         if let Some(value) = field(record, setting) {
             let _ = write!(command, " --set {setting}={}", quoted(&value));
         }
@@ -229,7 +229,9 @@ mod tests {
                 "haul forward pvp --flow enqueue --sizes 64 --guest haul {settings} --copy libc"
             )
         );
-        let ovs = flow.with("library", "lib=target/openvswitch/memcpy").with("copy", "memcpy");
+        let ovs = flow.with("ovs_port", "dpdkvhostuserclient");
+        let settings = format!("{settings} --set ovs_port=dpdkvhostuserclient");
+        let ovs = ovs.with("library", "lib=target/openvswitch/memcpy").with("copy", "memcpy");
         let ovs = command(&Record { subject: "ovs+memcpy".into(), ..ovs });
         let library = "--switch ovs,ovs:lib=target/openvswitch/memcpy";
         assert_eq!(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Subcommand};
-use haul_experiments::forward::{Flow, Layout};
+use haul_experiments::forward::{Flow, Layout, VhostPort};
 use haul_model::Sizes;
 
 use super::number::number;
@@ -128,8 +128,8 @@ pub(crate) struct Between {
     testpmd is in Debian's package dpdk-dev, Open vSwitch in openvswitch-switch-dpdk. Flows: pvp (generator,\n\
     switch, guest, switch), enqueue (switch to guest), dequeue (guest to switch), loopback (packets circulate),\n\
     return (the guest's packets to the switch and back).\n\n\
-    Settings, in a file or by --set: guest_image, testpmd, simd, layout, queues, source, searches, trial,\n\
-    trial_sum, latency. docs/forward-pvp.md describes each.")]
+    Settings, in a file or by --set: guest_image, testpmd, simd, layout, queues, ovs_port, source, searches,\n\
+    trial, trial_sum, latency. docs/forward-pvp.md describes each.")]
 pub(crate) struct Pvp {
     /// Sizes of packets, without the frame check sequence: a list such as 64,1500, or a range
     /// FIRST..LAST[:STEP]
@@ -202,6 +202,10 @@ pub(crate) struct PvpSettings {
     /// threads serve several queues
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 8>)]
     pub(crate) queues: u16,
+    /// Kind of Open vSwitch's port to the guest: dpdkvhostuser, or dpdkvhostuserclient, whose
+    /// statistics are then compared with the packets that the guest counted
+    #[arg(long, value_name = "KIND", default_value = "dpdkvhostuser")]
+    pub(crate) ovs_port: VhostPort,
     /// Source of haul's packets: gen (each numbered) or null (without content) [default: gen; null
     /// beside testpmd, whose source has no content either]
     #[arg(long, value_name = "SOURCE", value_parser = ["gen", "null"])]

@@ -16,7 +16,9 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let folder = Path::new(env!("CARGO_BIN_EXE_haul")).parent().unwrap().to_owned();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "-p", "haul-copy-record"]);
+        // With the features of the program, so that what both need is compiled once.
+        let both = ["--package", "haul-copy-record", "--package", "haul-cli"];
+        cargo.args(["build", "--quiet", "--locked", "--lib"]).args(both);
         cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap());
         run(cargo.current_dir(env!("CARGO_MANIFEST_DIR"))).expect(0);
         assert!(folder.join("libhaul_copy_record.so").exists(), "cargo left no library");

@@ -242,7 +242,8 @@ fn open_vswitch_serves_as_switch() {
     if !has_two_processors() {
         return;
     }
-    let switch = ["--sizes", "512", "--copy", "haul", "--switch", "haul,ovs"];
+    let client = "ovs_port=dpdkvhostuserclient";
+    let switch = ["--sizes", "512", "--copy", "haul", "--switch", "haul,ovs", "--set", client];
     if !Path::new(OPEN_VSWITCH).exists() {
         let alone = run(&mut haul(&["forward", "pvp", "--switch", "ovs"]));
         alone.expect(1).says(&["Open vSwitch", "apt-get install openvswitch-switch-dpdk"]);
@@ -265,6 +266,9 @@ fn open_vswitch_serves_as_switch() {
     let version = |record: &&Record| record.subject == "ovs" && record.metric == "rate_peak";
     let ovs = records.iter().find(version).unwrap();
     assert!(ovs.parameters["version"].as_str().unwrap().contains(" with DPDK "), "{ovs:#?}");
+    assert_eq!(ovs.parameters["ovs_port"], "dpdkvhostuserclient");
+    // The switch's own statistics are right to the packet. haul as switch has none.
+    assert_eq!(value(&records, "miscounted", &[("ovs_port", "dpdkvhostuserclient")]), 0.0);
 }
 
 #[test]

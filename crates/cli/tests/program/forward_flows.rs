@@ -201,7 +201,12 @@ fn pvp_refuses_conflicting_options() {
         (&["--set", "simd=100"], &["simd=100", "128, 256 or 512"]),
         (&["--queues", "2"], &["--queues"]),
         (&["--layout", "packed"], &["--layout"]),
-        (&["--set", "queue=2"], &["queue=2", "guest_image, testpmd, simd, layout, queues, source"]),
+        (
+            &["--set", "queue=2"],
+            &["queue=2", "guest_image, testpmd, simd, layout, queues, ovs_port, source"],
+        ),
+        (&["--set", "ovs_port=dpdk"], &["ovs_port=dpdk", "dpdkvhostuserclient"]),
+        (&["--set", "ovs_port=dpdkvhostuserclient"], &["ovs_port", "--switch ovs"]),
         (&["--set", "trial=1s"], &["the setting trial", "--search"]),
         (&["--set", "searches=0"], &["searches=0", "from 1 to 1000"]),
     ] {

@@ -83,19 +83,10 @@ pub mod flag {
     pub const INTERRUPT: u32 = 0x0010;
     /// The expected result of the operation is checked.
     pub const CHECK_RESULT: u32 = 0x0080;
-    /// Writes go to the last-level cache; without it, to memory.
+    /// Writes go to the last-level cache; without it, to memory. Only for operations with a target.
     pub const CACHE_CONTROL: u32 = 0x0100;
     /// The seed of a CRC is read from memory.
     pub const CRC_SEED_ADDRESS: u32 = 0x0001_0000;
-    /// All flags of this list.
-    pub const KNOWN: u32 = FENCE
-        | BLOCK_ON_FAULT
-        | RECORD_VALID
-        | RECORD_REQUESTED
-        | INTERRUPT
-        | CHECK_RESULT
-        | CACHE_CONTROL
-        | CRC_SEED_ADDRESS;
 }
 
 /// Where the device puts the bytes that it writes.

@@ -40,7 +40,7 @@ mod tests;
 pub use chain::{Link, State, Step, chain};
 pub use completion::{Completion, RECORD_BYTES, Record};
 pub use descriptor::{DESCRIPTOR_BYTES, Descriptor, Opcode, Placement, flag};
-pub use engine::{Dsa, Options, Trouble};
+pub use engine::{Dsa, Options};
 pub use portal::Mechanism;
 pub use status::Status;
 pub use sysfs::{Device, Mode, Operations, Queue, QueueType, Sysfs};

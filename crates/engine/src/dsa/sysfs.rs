@@ -325,7 +325,7 @@ impl Operations {
 }
 
 /// A decimal number, or a hexadecimal one behind `0x`.
-fn number(text: &str) -> Option<u64> {
+pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),

@@ -244,7 +244,7 @@ fn callbacks_submit_again(queue: &Queue) {
     });
 }
 
-fn wait_until(is_true: &dyn Fn() -> bool) {
+pub(crate) fn wait_until(is_true: &dyn Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !is_true() {
         assert!(begun.elapsed() < Duration::from_secs(30), "nothing arrived");

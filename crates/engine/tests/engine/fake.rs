@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haul_engine::dsa::fake::{self, Fake};
 use haul_engine::dsa::{Dsa, Options};
-use haul_engine::{Error, Queue, Settings};
+use haul_engine::{Copy, Error, Queue, Settings};
 
 use crate::conformance::suite;
 
@@ -49,6 +49,20 @@ fn fake_conforms_under_statuses() {
     conforms("inject every=2 status=0x20");
     conforms("inject every=3 status=0x83");
     conforms("inject every=2 status=0x7e");
+}
+
+/// The CPU finishes what a device refused, so the result is good; the queue tells of it.
+#[test]
+fn troubles_that_the_cpu_has_mended_are_named() {
+    let queue = open("inject at=2 status=0x20", Options::default());
+    for number in 0..3 {
+        let (copy, result) = queue.submit(Copy::new(vec![0; 9], vec![1; 9])).wait();
+        assert_eq!((copy.target, result), (vec![1; 9], Ok(())));
+        assert_eq!(queue.troubles().len(), usize::from(number > 0));
+    }
+    let trouble = &queue.troubles()[0];
+    assert_eq!((trouble.status, trouble.count), (0x20, 1));
+    assert!(trouble.to_string().contains("dsa:wq0.0 reported 1 times status 0x20: "), "{trouble}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! - `support`: engines that the tests need;
 //! - `conformance`: what holds for every engine;
 //! - `fake`: the same over a fake DSA;
+//! - `panics`: callbacks and wakers that panic;
 //! - `queue`: reports of full and failing engines, settings, signals;
 //! - `forks`: children of fork;
 //! - `raw`: raw forms that own memory;
@@ -12,6 +13,7 @@ mod conformance;
 mod fake;
 mod forks;
 mod idle;
+mod panics;
 mod queue;
 mod raw;
 mod support;

@@ -1,8 +1,13 @@
 //! What a queue does where its engine cannot: reports, forks, bad settings.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use haul_engine::{Access, Copy, Error, Failed, Outcome, Queue, Refusal, Settings, WorkerSettings};
+use haul_engine::{
+    Access, Copy, Engine, Error, Facts, Failed, Fill, Index, Kind, Outcome, Queue, Refusal,
+    Settings, Slots, Value, Verb, WorkerSettings,
+};
 
 use crate::support::{Fault, polled};
 
@@ -98,23 +103,64 @@ fn parent_and_child_go_on_after_a_fork_with_copies_pending() {
     }
 }
 
+/// Signals that this process has handled.
+static HANDLED: AtomicUsize = AtomicUsize::new(0);
+
+/// Signals that arrive in one wait.
+const SIGNALS: usize = 20;
+
+/// An engine whose operation ends when its waiter has handled [`SIGNALS`] signals.
+#[derive(Debug)]
+struct EndsAfterSignals {
+    facts: Facts,
+    slots: Arc<Slots>,
+}
+
+// SAFETY: a thread ends each slot once, and accesses no memory of its operation.
+unsafe impl Engine for EndsAfterSignals {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    unsafe fn start(&self, index: Index) -> Result<(), Refusal> {
+        let slots = Arc::clone(&self.slots);
+        // SAFETY: the call has no conditions.
+        let waiter = unsafe { libc::pthread_self() };
+        std::thread::spawn(move || {
+            for sent in 1..=SIGNALS {
+                // SAFETY: the thread lives until the operation has ended.
+                unsafe { libc::pthread_kill(waiter, libc::SIGUSR1) };
+                while HANDLED.load(Relaxed) < sent {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            }
+            // SAFETY: the slot was accepted, and ends once.
+            unsafe { slots.end(index, Outcome::Done(Value::Written)) };
+        });
+        Ok(())
+    }
+
+    fn poll(&self, _: Index) {}
+}
+
 #[test]
 fn signals_do_not_end_a_wait() {
-    extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: the handler does nothing.
-    unsafe { libc::signal(libc::SIGUSR1, nothing as *const () as libc::sighandler_t) };
-    let queue = polled(Settings::default(), Fault::None);
-    // SAFETY: the call has no conditions.
-    let thread = unsafe { libc::pthread_self() };
-    let shots = std::thread::spawn(move || {
-        for _ in 0..200 {
-            // SAFETY: the thread lives until this one is joined.
-            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    });
-    while !shots.is_finished() {
-        assert_eq!(queue.submit(Copy::new(vec![0; 5000], vec![1; 5000])).wait().0.target[4999], 1);
+    extern "C" fn handle(_: libc::c_int) {
+        HANDLED.fetch_add(1, Relaxed);
     }
-    shots.join().unwrap();
+    // SAFETY: the handler only adds to an atomic.
+    unsafe { libc::signal(libc::SIGUSR1, handle as *const () as libc::sighandler_t) };
+    let queue = Queue::open(Settings::default(), |slots| {
+        let facts = Facts {
+            name: "signals".into(),
+            kind: Kind::Fake,
+            verbs: Verb::Fill.bit(),
+            length_max: 1 << 20,
+            ends_unpolled: true,
+            patience: None,
+        };
+        Ok(Box::new(EndsAfterSignals { facts, slots }))
+    });
+    let (_, result) = queue.unwrap().submit(Fill::new(vec![0; 100], 1)).wait();
+    assert_eq!((result, HANDLED.load(Relaxed)), (Ok(()), SIGNALS));
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use haul_measure::Caches;
 use haul_model::Record;
 use haul_model::experiment::{key, name};
+use haul_model::statistics::quantile;
 
 use super::subject::Subject;
 use crate::context::Context;
@@ -102,6 +103,5 @@ fn tail(subject: Subject, time: Duration) -> Result<f64, Error> {
             pending = Some(copier.submit(target, &large));
         }
     }
-    times.sort_by(f64::total_cmp);
-    Ok(times[(times.len() - 1) * 999 / 1000])
+    Ok(quantile(&times, 0.999).unwrap_or(0.0))
 }

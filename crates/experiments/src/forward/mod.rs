@@ -20,6 +20,7 @@
 //! - [`sides`]: the two sides of a flow, and the programs that can be a side;
 //! - [`ledger`]: the stages at which packets were lost;
 //! - [`mod@bench`]: what is measured;
+//! - `counted`: a switch's statistics, compared with the packets of its guest;
 //! - `run`: restarts of every subject in turn;
 //! - `records`: from restarts to records;
 //! - `throughput`: the highest loads that meet a goal, and latency below them;
@@ -28,6 +29,7 @@
 
 pub mod bench;
 mod ceiling;
+mod counted;
 pub mod driver;
 pub mod flow;
 mod gate;
@@ -53,7 +55,7 @@ pub use bench::{Bench, Subject};
 pub use ceiling::{is_ceiling, method_named, method_names};
 pub use flow::{Flow, Layout};
 pub use library::Library;
-pub use openvswitch::OpenVswitch;
+pub use openvswitch::{OpenVswitch, VhostPort};
 pub use protocol::Source;
 pub use qemu::Qemu;
 pub use sides::{Forwarder, is_library};

@@ -59,6 +59,8 @@ pub struct Start {
     /// Whether the other side is a virtual machine's kernel, which may hold packets for longer than
     /// a process that polls.
     pub is_to_kernel: bool,
+    /// Whether the guest listens on the socket; otherwise the switch does.
+    pub guest_listens: bool,
 }
 
 /// A task for a process.
@@ -71,6 +73,8 @@ pub enum Task {
     Go(Option<f64>),
     /// Makes packets of this size from now on.
     Resize(usize),
+    /// Makes no more packets, but forwards those of the other side.
+    Pause,
     /// Starts or stops counting the cycles of calls at the ring.
     Meter(bool),
     /// Answers with the process's counters so far.

@@ -14,6 +14,7 @@ use super::ceiling::is_ceiling;
 use super::flow::Flow;
 use super::ledger::{Ledger, STAGES};
 use super::library::{Library, Served};
+use super::openvswitch::VhostPort;
 use super::run::{Entrant, Run, Sample};
 use super::sides::Forwarder;
 use super::testpmd::Testpmd;
@@ -22,6 +23,9 @@ use crate::remarks::Remarks;
 
 const RATE: &str = "rate_peak";
 const RATE_UNIT: &str = "packets/s";
+
+/// The packets by which a switch's own statistics differ from the guest's counts.
+const MISCOUNTED: &str = "miscounted";
 
 /// The gain of haul's copy over libc's in the same flow.
 const GAIN: &str = "copy_gain";
@@ -53,6 +57,7 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
     }
     for &index in &present {
         add_unserved(&run.entrants[index], &mut remarks);
+        add_miscounted(&run.entrants[index], &mut remarks);
     }
     for (place, &index) in present.iter().enumerate() {
         let entrant = &run.entrants[index];
@@ -62,6 +67,12 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
         record.samples.clone_from(&evaluation.series[place]);
         compare_rates(&mut record, evaluation.comparisons[place].clone());
         context.emit(record);
+        let mut record = of(&all, MISCOUNTED, "packets");
+        let miscounted = entrant.samples.iter().filter_map(|sample| sample.miscounted);
+        record.samples = miscounted.map(|packets| packets as f64).collect();
+        if !record.samples.is_empty() {
+            context.emit(record);
+        }
         if entrant.subject.switch == Forwarder::Haul {
             emit_losses(&all, entrant, bench.flow, context);
             emit_batches(&all, entrant, context);
@@ -90,6 +101,20 @@ fn add_unserved(entrant: &Entrant<'_>, remarks: &mut Remarks) {
     if handed > 0 {
         let share = 100.0 * handed as f64 / (handed as f64 + served as f64);
         remarks.add(format!("{name}: its library handed {share:.3}% of the packets to DPDK"));
+    }
+}
+
+/// Adds a remark if a switch's statistics differ from the guest's counts.
+fn add_miscounted(entrant: &Entrant<'_>, remarks: &mut Remarks) {
+    let counted = entrant.samples.iter().filter_map(|sample| sample.miscounted);
+    let wrong = counted.clone().filter(|packets| *packets > 0).count();
+    if wrong > 0 {
+        let (name, most) = (entrant.subject.name(), counted.max().unwrap_or(0));
+        let all = entrant.samples.len();
+        remarks.add(format!(
+            "{name}: its statistics differ from the guest’s counts in {wrong} of {all} restarts, \
+             by up to {most} packets"
+        ));
     }
 }
 
@@ -156,6 +181,9 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
         if library.has_ring() {
             record = record.with(key::SERVED, entrant.samples.iter().all(Sample::is_served));
         }
+    }
+    if let Some(port) = entrant.subject.switch.port().filter(|port| *port != VhostPort::default()) {
+        record = record.with(key::OVS_PORT, port.name());
     }
     let source = if is_haul { bench.source.name() } else { "net_null" };
     if bench.flow == Flow::Pvp {

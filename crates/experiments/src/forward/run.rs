@@ -9,8 +9,10 @@ use haul_measure::rounds::{self, Limits, Next, Order, Round};
 use haul_measure::sys;
 
 use super::bench::{Bench, Subject};
+use super::counted::miscounted;
 use super::flow::Flow;
 use super::library::Served;
+use super::openvswitch::VhostPort;
 use super::protocol::{Counted, Role};
 use super::sides::{Common, Cycles, Receipt, SOCKET, Side};
 use super::waits;
@@ -67,6 +69,9 @@ pub(super) struct Sample {
     pub(super) receipts: (Receipt, Receipt),
     /// The packets that a library served in the switch, if it says so.
     pub(super) served: Option<Served>,
+    /// By how many packets the switch's own statistics differ from the guest's counts, if the
+    /// switch has statistics.
+    pub(super) miscounted: Option<u64>,
 }
 
 impl Sample {
@@ -185,6 +190,7 @@ impl<'a> Run<'a> {
             is_huge: bench.is_huge,
             driver: &bench.driver,
             is_to_kernel: bench.guest.is_kernel(),
+            guest_listens: subject.switch.port() == Some(VhostPort::Client),
             stop: context.stop,
         };
         let (of_switch, of_guest) = self.attempts(subject);
@@ -264,6 +270,8 @@ impl<'a> Run<'a> {
         sleep(METER, context);
         sample.switch_cycles = switch.metered().map_err(&of_switch)?;
         sample.guest_cycles = guest.metered().map_err(&of_guest)?;
+        let counted = miscounted(switch.as_mut(), guest.as_mut(), self.bench.size_bytes);
+        sample.miscounted = counted.map_err(&of_switch)?;
         // The side that makes packets ends first, so that no packets are in transit.
         if self.bench.flow.is_from_guest() {
             sample.guest = guest.halt().map_err(&of_guest)?;

@@ -40,6 +40,8 @@ pub const INSTALLED: &str = "installed";
 
 /// What an engine is made of: software, hardware or fake.
 pub const ENGINE_KIND: &str = "kind";
+/// The share of a copy that `inline`, which hides nothing, seems to hide in the same rounds.
+pub const SHARE_FLOOR: &str = "share_floor";
 
 // Copies.
 
@@ -219,6 +221,8 @@ pub const COPY: &str = "copy";
 /// The library that a switch loads in addition, or in place of its own: `preload=FILE` or
 /// `lib=DIR`.
 pub const LIBRARY: &str = "library";
+/// The kind of Open vSwitch's port to the guest, if it is not `dpdkvhostuser`.
+pub const OVS_PORT: &str = "ovs_port";
 /// Whether the library served packets in place of the switch's own library.
 pub const SERVED: &str = "served";
 /// The program in the guest.

@@ -21,7 +21,7 @@ const STAGES: [(&str, &str); 6] = [
 ];
 
 /// Parameters that get a column if a record has them.
-const RECEIPT: [(&str, &str); 17] = [
+const RECEIPT: [(&str, &str); 18] = [
     (key::VERSION, "version"),
     (key::GUEST, "guest"),
     (key::GUEST_VERSION, "its version"),
@@ -37,6 +37,7 @@ const RECEIPT: [(&str, &str); 17] = [
     (key::PAGE_BYTES, "pages of"),
     (key::TRAFFIC, "packets from"),
     (key::SIMD_BITS, "testpmd’s vectors"),
+    (key::OVS_PORT, "its port to the guest"),
     (key::LIBRARY, "its library"),
     (key::SERVED, "which served"),
 ];

@@ -19,6 +19,7 @@ pub(crate) const PORTAL_BYTES: usize = 4096;
 pub(crate) struct Open {
     client: Client,
     queue: usize,
+    is_end_shown: AtomicBool,
 }
 
 /// What this process has. A child of fork keeps the files of its parent, and is refused on them.
@@ -52,7 +53,9 @@ impl Open {
     pub(crate) unsafe fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.check_folder();
         // SAFETY: the caller's promise.
-        unsafe { self.client.write(bytes) }
+        let written = unsafe { self.client.write(bytes) };
+        self.show_end();
+        written
     }
 
     /// Submits a descriptor, as MOVDIR64B does.
@@ -63,6 +66,7 @@ impl Open {
         self.check_folder();
         // SAFETY: the caller's promise.
         unsafe { self.client.store(descriptor) };
+        self.show_end();
     }
 
     /// Submits a descriptor, as ENQCMD does. Returns false for "retry".
@@ -72,7 +76,9 @@ impl Open {
     pub(crate) unsafe fn enqueue(&self, descriptor: &Descriptor) -> bool {
         self.check_folder();
         // SAFETY: the caller's promise.
-        unsafe { self.client.enqueue(descriptor) }
+        let is_accepted = unsafe { self.client.enqueue(descriptor) };
+        self.show_end();
+        is_accepted
     }
 
     /// Whether the portal can be mapped.
@@ -81,6 +87,15 @@ impl Open {
     /// As for [`Client::check_map`].
     pub(crate) fn check_map(&self) -> io::Result<()> {
         self.client.check_map()
+    }
+
+    /// A submission may have halted or removed the device. The program sees it in the state file: a
+    /// queue that waits for records then waits no longer.
+    fn show_end(&self) {
+        if !self.client.is_alive() && !self.is_end_shown.swap(true, Ordering::Relaxed) {
+            // Without its files, the device is removed anyway.
+            let _ = paths::folder().map(tree::show_halt);
+        }
     }
 
     /// The removal of the folder is the removal of the device.
@@ -108,7 +123,7 @@ pub(crate) fn open(folder: &Path, queue: usize) -> io::Result<Arc<Open>> {
             fake
         }
     };
-    Ok(Arc::new(Open { client: fake.open(queue)?, queue }))
+    Ok(Arc::new(Open { client: fake.open(queue)?, queue, is_end_shown: AtomicBool::new(false) }))
 }
 
 /// Remembers an open file. Returns false if its number is too large.

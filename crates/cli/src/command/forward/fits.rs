@@ -1,6 +1,6 @@
 //! The rules for combining options of `haul forward pvp`.
 
-use haul_experiments::forward::{Bench, Flow, Layout, is_ceiling};
+use haul_experiments::forward::{Bench, Flow, Layout, VhostPort, is_ceiling};
 
 use crate::arguments::forward::{Pvp as Arguments, PvpSettings};
 use crate::error::Error;
@@ -26,6 +26,9 @@ pub(super) fn check(arguments: &Arguments, settings: &PvpSettings) -> Result<(),
     if is_asked(arguments, "ovs") && ![Flow::Pvp, Flow::Return].contains(&flow) {
         let belongs = "--flow pvp and --flow return";
         return unused("--switch ovs", belongs, "name one of these");
+    }
+    if settings.ovs_port != VhostPort::default() && !is_asked(arguments, "ovs") {
+        return unused("the setting ovs_port", "--switch ovs", "add it");
     }
     if arguments.is_to_kernel() {
         fits_kernel(arguments, settings)?;

@@ -47,7 +47,8 @@ impl Peers {
         if is_asked(arguments, "ovs") {
             let found = OpenVswitch::find();
             ovs = or_left_out("ovs", found, OpenVswitch::REMEDY, !has_haul, left_out)
-                .map_err(|reason| Error::OpenVswitch { reason })?;
+                .map_err(|reason| Error::OpenVswitch { reason })?
+                .map(|found| found.with_port(settings.ovs_port));
         }
         Ok(Self { testpmd, ovs })
     }

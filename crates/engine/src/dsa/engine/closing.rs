@@ -20,7 +20,7 @@ impl Dsa {
         let lane = self.lane();
         lane.is_gone.store(true, Ordering::Relaxed);
         let Some(portal) = lane.take() else { return };
-        portal.close();
+        drop(portal);
         for number in 0..self.slots.count() {
             let index = self.index(number);
             while !self.resolve(index, has_stopped) {
@@ -93,8 +93,6 @@ mod tests {
         fn is_alive(&self) -> bool {
             true
         }
-
-        fn close(self: Box<Self>) {}
     }
 
     /// Closes a queue with one operation pending, and does `act` while the close waits. Returns

@@ -40,7 +40,7 @@ use super::status::Status;
 use super::sysfs::{Mode, Queue, Sysfs};
 use crate::contract::{Engine, Facts, Kind};
 use crate::operation::Request;
-use crate::outcome::{Error, Outcome, Refusal};
+use crate::outcome::{Error, Outcome, Refusal, Trouble};
 use crate::slots::{Index, Slots};
 
 /// How often the rest of an operation is submitted after a page fault. A copy into untouched pages
@@ -83,27 +83,10 @@ impl Default for Options {
     }
 }
 
-/// A status other than success and page faults, with the queue that reported it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// The queue.
-    pub queue: Arc<str>,
-    /// The status.
-    pub status: Status,
-    /// How often it was reported.
-    pub count: u64,
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} reported {} times {}", self.queue, self.count, self.status)
-    }
-}
-
 /// The engine over one queue.
 ///
-/// Start: no allocation; MOVDIR64B needs some ten nanoseconds, ENQCMD a round trip to the device,
-/// `write` a system call. A full queue, a device that is gone, and a kernel that refuses are
+/// Start: no allocation, but for lists. MOVDIR64B waits for no answer, ENQCMD waits for that of the
+/// device, and `write` is a system call. A full queue, a device that is gone, and a kernel that refuses are
 /// refusals, after which the CPU copies.
 pub struct Dsa {
     facts: Facts,
@@ -211,18 +194,6 @@ impl Dsa {
     pub fn mechanism(&self) -> Option<Mechanism> {
         let portal = self.lane().portal.lock().unwrap_or_else(PoisonError::into_inner);
         portal.as_ref().map(|portal| portal.mechanism())
-    }
-
-    /// The statuses that were neither a success nor a page fault, each with cause and remedy.
-    #[must_use]
-    pub fn troubles(&self) -> Vec<Trouble> {
-        let counts = self.troubles.iter().map(|count| count.load(Ordering::Relaxed));
-        let trouble = |(number, count): (usize, u64)| Trouble {
-            queue: Arc::clone(&self.facts.name),
-            status: Status::of(number as u8).0,
-            count,
-        };
-        counts.enumerate().filter(|(_, count)| *count > 0).map(trouble).collect()
     }
 
     fn over(
@@ -347,7 +318,10 @@ impl Dsa {
     fn finish(&self, index: Index, before: Done, completion: &Completion) {
         // SAFETY: the slot was started and has not ended: this thread has claimed it.
         let request = unsafe { self.slots.request(index) };
-        let bytes = before.bytes + completion.completed as usize;
+        // SAFETY: the lists of a pending operation are in place.
+        let length = unsafe { request.operation.length() };
+        // A device that reports more than there is must not move the rest behind the end.
+        let bytes = before.bytes.saturating_add(completion.completed as usize).min(length);
         let status = completion.status;
         if status.is_success() {
             let value = operations::value(&request.operation, before, completion);
@@ -364,7 +338,11 @@ impl Dsa {
         self.slots.report(index, bytes);
         let address = completion.fault_address;
         let can_resume = before.resumes < RESUMES_MAX && operations::can_resume(&request.operation);
-        if can_resume && operations::touch(address, completion.access) {
+        let touch = || {
+            // SAFETY: the operation has not ended: this thread has claimed its slot.
+            unsafe { operations::touch(&request.operation, bytes, address, completion.access) }
+        };
+        if can_resume && bytes < length && touch() {
             // SAFETY: the operation has not ended, so its memory is valid. This thread has claimed
             // the slot.
             if unsafe { self.submit(index, &request, done, done.word(CLAIMED)) }.is_ok() {
@@ -443,7 +421,7 @@ unsafe impl Engine for Dsa {
         }
         // SAFETY: the slot holds a request that is being started.
         let request = unsafe { self.slots.request(index) };
-        let done = Done { crc: operations::seed(&request.operation), ..Done::default() };
+        let done = Done { crc: request.operation.seed(), ..Done::default() };
         // SAFETY: the caller's promise; the slot is this thread's until it is submitted.
         let submitted = unsafe { self.submit(index, &request, done, IDLE) };
         if submitted.is_err() {
@@ -467,6 +445,21 @@ unsafe impl Engine for Dsa {
 
     fn revoke(&self) {
         self.close(false);
+    }
+
+    fn troubles(&self) -> Vec<Trouble> {
+        let counts = self.troubles.iter().map(|count| count.load(Ordering::Relaxed));
+        let trouble = |(number, count): (usize, u64)| {
+            let status = Status::of(number as u8).0;
+            Trouble {
+                engine: Arc::clone(&self.facts.name),
+                status: status.number(),
+                count,
+                cause: status.cause(),
+                remedy: status.remedy(),
+            }
+        };
+        counts.enumerate().filter(|(_, count)| *count > 0).map(trouble).collect()
     }
 
     fn reopen(&self) -> Result<(), Refusal> {

@@ -9,7 +9,7 @@ use crate::dsa::completion::Completion;
 use crate::dsa::descriptor::{Descriptor, Opcode, Placement};
 use crate::dsa::memory;
 use crate::dsa::sysfs::Queue;
-use crate::operation::{Operation, Region, Request, Verb};
+use crate::operation::{Operation, Region, Request, Verb, regions};
 use crate::outcome::{Access, Refusal, Value};
 
 /// How much of an operation is done, as the slot's word keeps it.
@@ -66,10 +66,11 @@ fn describe(operation: &Operation, done: Done) -> Option<Descriptor> {
     })
 }
 
-/// Where the device puts the target, by what the caller knows about its next reader.
-fn placement(hint: Hint) -> Placement {
-    match hint {
-        Hint::Streamed => Placement::Memory,
+/// Where the device puts the target, by what the caller knows about its next reader. The device
+/// refuses the hint for an operation without a target.
+fn placement(request: &Request) -> Placement {
+    match (request.operation.verb(), request.hint) {
+        (Verb::Compare | Verb::Crc32c, _) | (_, Hint::Streamed) => Placement::Memory,
         _ => Placement::Cache,
     }
 }
@@ -82,13 +83,6 @@ pub(super) fn has_crc(operation: &Operation) -> bool {
 /// the CRC of the first bytes is not in the slot's word.
 pub(super) fn can_resume(operation: &Operation) -> bool {
     !has_crc(operation) && !matches!(operation, Operation::Lists { .. })
-}
-
-pub(super) fn seed(operation: &Operation) -> u32 {
-    match *operation {
-        Operation::Crc32c { seed, .. } | Operation::CopyCrc32c { seed, .. } => seed,
-        _ => 0,
-    }
 }
 
 /// What an operation computed.
@@ -105,13 +99,38 @@ pub(super) fn value(operation: &Operation, before: Done, completion: &Completion
 
 /// Makes the page at an address resident, as an access of the CPU would. Returns false if it is
 /// not mapped, or may not be accessed so.
-pub(super) fn touch(address: u64, access: Access) -> bool {
+///
+/// # Safety
+/// The operation is pending, and `bytes_done` of its bytes are done.
+pub(super) unsafe fn touch(
+    operation: &Operation,
+    bytes_done: usize,
+    address: u64,
+    access: Access,
+) -> bool {
     let mut byte = [0];
-    if memory::read(address, &mut byte).is_err() {
-        return false;
+    if access == Access::Read {
+        return memory::read(address, &mut byte).is_ok();
     }
+    let Some(address) = within_target(operation, bytes_done, address) else { return false };
     // SAFETY: the address is within the target of a pending operation, which nothing else accesses.
-    access == Access::Read || unsafe { memory::write(address, &byte) }.is_ok()
+    memory::read(address, &mut byte).is_ok() && unsafe { memory::write(address, &byte) }.is_ok()
+}
+
+/// The address that is closest to `address` among those of the target that are not done. A device
+/// may report the beginning of the page, where other data of the program lies. `None` without a
+/// target.
+fn within_target(operation: &Operation, bytes_done: usize, address: u64) -> Option<u64> {
+    let (target, length) = match *operation {
+        Operation::Copy { target, length, .. }
+        | Operation::Fill { target, length, .. }
+        | Operation::CopyCrc32c { target, length, .. } => (target.addr() as u64, length as u64),
+        Operation::Compare { .. } | Operation::Crc32c { .. } | Operation::Lists { .. } => {
+            return None;
+        }
+    };
+    let (first, end) = (target.checked_add(bytes_done as u64)?, target.checked_add(length)?);
+    (first < end).then(|| address.clamp(first, end - 1))
 }
 
 /// The batches of pending lists, one place for each slot. A batch must stay where it is until the
@@ -150,7 +169,7 @@ impl Batches {
         done: Done,
         block_on_fault: bool,
     ) -> Result<Descriptor, Refusal> {
-        let placement = placement(request.hint);
+        let placement = placement(request);
         let whole =
             |descriptor: Descriptor| descriptor.placement(placement).block_on_fault(block_on_fault);
         let Operation::Lists { targets, target_count, sources, source_count } = request.operation
@@ -237,12 +256,21 @@ impl<'a> Ranges<'a> {
     }
 }
 
-/// # Safety
-/// `start` must be readable for `count` regions.
-unsafe fn regions<'a>(start: *const Region, count: usize) -> &'a [Region] {
-    if count == 0 {
-        return &[];
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_that_is_touched_lies_in_the_rest_of_the_target() {
+        let target = std::ptr::without_provenance_mut(0x1_0100);
+        let fill = Operation::Fill { target, byte: 0, length: 0x2000 };
+        let touched = |done, address| within_target(&fill, done, address);
+        assert_eq!(touched(0, 0x1_0000), Some(0x1_0100));
+        assert_eq!(touched(0x1000, 0x1_1000), Some(0x1_1100));
+        assert_eq!(touched(0x1000, 0x1_2000), Some(0x1_2000));
+        assert_eq!(touched(0x1000, u64::MAX), Some(0x1_20ff));
+        assert_eq!(touched(0x2000, 0x1_2000), None);
+        let sum = Operation::Crc32c { source: target, length: 1, seed: 0 };
+        assert_eq!(within_target(&sum, 0, 0x1_0100), None);
     }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(start, count) }
 }

@@ -58,7 +58,7 @@ pub(super) fn check(descriptor: &Descriptor, limits: &Limits<'_>) -> Result<(), 
     let flags = descriptor.flags();
     let blocks = flags & flag::BLOCK_ON_FAULT != 0 && !limits.queue.blocks_on_fault;
     let requests = flags & flag::RECORD_REQUESTED != 0 && flags & flag::RECORD_VALID == 0;
-    if flags & !flag::KNOWN != 0 || blocks || requests {
+    if flags & !allowed(opcode) != 0 || blocks || requests {
         return Err(Status::Flags);
     }
     if descriptor.has_reserved_bits() {
@@ -97,6 +97,25 @@ pub(super) fn check(descriptor: &Descriptor, limits: &Limits<'_>) -> Result<(), 
             Err(Status::Overlap)
         }
         _ => Ok(()),
+    }
+}
+
+/// The flags of an operation. The device refuses a hint for what writes no target, an expected
+/// result of what has none, and the address of a seed for what is no CRC.
+fn allowed(opcode: Opcode) -> u32 {
+    const EVERY: u32 = flag::FENCE
+        | flag::BLOCK_ON_FAULT
+        | flag::RECORD_VALID
+        | flag::RECORD_REQUESTED
+        | flag::INTERRUPT;
+    match opcode {
+        Opcode::Noop | Opcode::Drain | Opcode::Batch => EVERY,
+        Opcode::Compare | Opcode::ComparePattern => EVERY | flag::CHECK_RESULT,
+        Opcode::Crc => EVERY | flag::CRC_SEED_ADDRESS,
+        Opcode::CopyCrc => EVERY | flag::CACHE_CONTROL | flag::CRC_SEED_ADDRESS,
+        Opcode::Copy | Opcode::Fill | Opcode::Dualcast | Opcode::Flush => {
+            EVERY | flag::CACHE_CONTROL
+        }
     }
 }
 
@@ -361,7 +380,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether a page is in memory, as `mincore` reports it for private and shared memory.
+/// Whether a page is in memory, as `/proc/self/pagemap` reports it; true if it reports nothing.
 fn is_resident(address: u64) -> bool {
     let page = address - address % PAGE_BYTES;
     let mut entry = [0; 8];

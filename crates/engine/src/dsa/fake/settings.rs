@@ -14,7 +14,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::dsa::descriptor::Opcode;
-use crate::dsa::sysfs::{Mode, Operations, QueueType};
+use crate::dsa::sysfs::{Mode, Operations, QueueType, number};
 use crate::outcome::Access;
 
 /// The largest settings that are read, in bytes.
@@ -250,11 +250,7 @@ impl<'a> Words<'a> {
 
     fn number(&mut self, key: &str, least: u64, most: u64) -> Result<Option<u64>, SettingsError> {
         let Some(value) = self.take(key) else { return Ok(None) };
-        let parsed = match value.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16).ok(),
-            None => value.parse().ok(),
-        };
-        match parsed.filter(|number| (least..=most).contains(number)) {
+        match number(value).filter(|number| (least..=most).contains(number)) {
             Some(number) => Ok(Some(number)),
             None => {
                 let word = format!("{key}={value}");

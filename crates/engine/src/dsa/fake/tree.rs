@@ -16,6 +16,9 @@ use crate::dsa::sysfs::FAKE_MARK;
 /// The environment variable that names the folder to the library.
 pub const VARIABLE: &str = "HAUL_ENGINE_FAKE";
 
+/// The folder of the device.
+const DEVICE: &str = "sys/bus/dsa/devices/dsa0";
+
 /// The file with the settings.
 const SETTINGS: &str = "settings";
 
@@ -111,6 +114,20 @@ pub fn has_queue(folder: &Path, queue: usize) -> bool {
     folder.join(format!("dev/dsa/wq0.{queue}")).exists()
 }
 
+/// Shows that the device executes nothing any more, as the kernel's attribute `state` does after a
+/// halt. Changes only a folder with the files of a fake.
+///
+/// # Errors
+/// The file cannot be written, or is no fake's.
+pub fn show_halt(folder: &Path) -> io::Result<()> {
+    let device = folder.join(DEVICE);
+    fs::metadata(device.join(FAKE_MARK))?;
+    // A reader sees the old text or the new one.
+    let new = device.join(format!("state.{}", std::process::id()));
+    fs::write(&new, "halted\n")?;
+    fs::rename(new, device.join("state"))
+}
+
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
@@ -142,6 +159,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &Settings { sva: false, ..Settings::default() }).unwrap();
         assert_eq!(chain(&Sysfs::at(folder.path())).pop().unwrap().link, Link::Sva);
+    }
+
+    #[test]
+    fn halt_shows_in_the_state_of_a_fake_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(show_halt(folder.path()).is_err());
+        write(folder.path(), &Settings::default()).unwrap();
+        let sysfs = Sysfs::at(folder.path());
+        assert!(!sysfs.is_disabled("dsa0"));
+        show_halt(folder.path()).unwrap();
+        assert!(sysfs.is_disabled("dsa0") && !sysfs.devices()[0].is_enabled);
+        assert_eq!(sysfs.devices().len(), 1, "no other file is left");
     }
 
     /// Without the library, the files are no device: nothing that is written there is lost.

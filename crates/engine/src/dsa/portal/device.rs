@@ -9,7 +9,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
+use haul_peer::descriptor;
 use haul_peer::fork::{Here, Lock};
+use rustix::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 use rustix::io::Errno;
 
 use super::{Mechanism, Portal, Unsubmitted};
@@ -19,9 +21,6 @@ use crate::dsa::sysfs::{Mode, Queue, Sysfs};
 
 /// The size of a portal, in bytes. Every 64 bytes of it accept a descriptor.
 const PORTAL_BYTES: usize = 4096;
-
-/// The lowest descriptor that haul keeps: a program may have closed its standard output.
-const DESCRIPTOR_LEAST: i32 = 3;
 
 /// How often an interrupted `write` is repeated.
 const INTERRUPTIONS_MAX: u32 = 16;
@@ -85,7 +84,8 @@ impl DevicePortal {
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
-        let file = raised(file)?;
+        // SAFETY: the file was just opened, and nothing else closes it.
+        let file = descriptor::keep(unsafe { OwnedFd::from_raw_fd(file) })?.into_raw_fd();
         files.push(file);
         drop(files);
         let mapped = if only_write { None } else { Mapped::new(file, queue.mode) };
@@ -147,8 +147,6 @@ impl Portal for DevicePortal {
     fn is_alive(&self) -> bool {
         !is_disabled(&self.sysfs, &self.queue)
     }
-
-    fn close(self: Box<Self>) {}
 }
 
 impl Drop for DevicePortal {
@@ -207,17 +205,4 @@ impl Drop for Mapped {
         // SAFETY: the mapping is this value's own, and is used no more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), PORTAL_BYTES) };
     }
-}
-
-/// The same file with a descriptor of at least [`DESCRIPTOR_LEAST`].
-fn raised(file: libc::c_int) -> io::Result<libc::c_int> {
-    if file >= DESCRIPTOR_LEAST {
-        return Ok(file);
-    }
-    // SAFETY: the call has no conditions.
-    let higher = unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, DESCRIPTOR_LEAST) };
-    let error = io::Error::last_os_error();
-    // SAFETY: the file was opened by the caller, which uses the other from now on.
-    unsafe { libc::close(file) };
-    if higher < 0 { Err(error) } else { Ok(higher) }
 }

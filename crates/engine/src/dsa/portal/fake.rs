@@ -61,6 +61,4 @@ impl Portal for FakePortal {
     fn is_alive(&self) -> bool {
         self.client.is_alive()
     }
-
-    fn close(self: Box<Self>) {}
 }

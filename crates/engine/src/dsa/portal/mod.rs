@@ -68,7 +68,9 @@ impl Unsubmitted {
     }
 }
 
-/// An open queue.
+/// An open queue. Its drop closes it: when that returns, the device accesses no memory that was
+/// submitted here, unless another process has a copy of the file. On a wedged device it waits for
+/// ever.
 pub(super) trait Portal: Send + Sync + Debug {
     /// How it submits.
     fn mechanism(&self) -> Mechanism;
@@ -86,10 +88,6 @@ pub(super) trait Portal: Send + Sync + Debug {
 
     /// Whether the queue is still enabled, as far as is known. Costs system calls.
     fn is_alive(&self) -> bool;
-
-    /// Closes the queue. When this returns, the device accesses no memory that was submitted here,
-    /// unless another process has a copy of the file. On a wedged device it waits for ever.
-    fn close(self: Box<Self>);
 }
 
 #[cfg(test)]

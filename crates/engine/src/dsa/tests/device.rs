@@ -20,7 +20,9 @@ fn library() -> &'static Path {
         let test = std::env::current_exe().unwrap();
         let folder = test.parent().and_then(Path::parent).unwrap().to_owned();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "--package", "haul-engine-fake"]);
+        // With the features of the program, so that what both need is compiled once.
+        let both = ["--package", "haul-engine-fake", "--package", "haul-cli"];
+        cargo.args(["build", "--quiet", "--locked", "--lib"]).args(both);
         if folder.ends_with("release") {
             cargo.arg("--release");
         }
@@ -97,6 +99,32 @@ fn removed_device_is_noticed_and_later_refused() {
         fs::remove_dir_all(std::env::var_os(tree::VARIABLE).unwrap()).unwrap();
         let refused = rig.start(copy(&source, &target, 64));
         assert_eq!(refused, Err(Refusal::Gone));
+        assert_eq!(rig.wait(pending), Outcome::Gone);
+    });
+}
+
+/// The state file says so; without it, the engine would wait for a record for ever.
+#[test]
+fn halted_device_is_noticed() {
+    under_the_library("halted_device_is_noticed", "inject at=2 halt", || {
+        let rig = rig("wq0.0", Options { only_write: true, ..Options::default() });
+        let (source, target) = (Pages::filled(1), Pages::new(1));
+        assert_eq!(rig.run(copy(&source, &target, 64)), WRITTEN);
+        assert_eq!(rig.run(copy(&source, &target, 64)), Outcome::Gone);
+        assert!(!Sysfs::new().devices()[0].is_enabled);
+    });
+}
+
+#[test]
+fn device_that_removes_itself_is_noticed() {
+    let settings = "inject at=1 wedge\ninject at=2 remove";
+    under_the_library("device_that_removes_itself_is_noticed", settings, || {
+        let rig = rig("wq0.0", Options::default());
+        let (source, target) = (Pages::filled(1), Pages::new(1));
+        let pending = rig.start(copy(&source, &target, 64)).unwrap();
+        let refused = rig.start(copy(&source, &target, 64));
+        // A portal answers "retry" for a device that is gone.
+        assert!(matches!(refused, Err(Refusal::Gone | Refusal::Full)), "{refused:?}");
         assert_eq!(rig.wait(pending), Outcome::Gone);
     });
 }

@@ -111,6 +111,18 @@ fn dedicated_queue_never_loses_a_descriptor() {
     }
 }
 
+/// A device that reports a fault behind the end of the target.
+#[test]
+fn fault_outside_of_the_operation_touches_nothing_there() {
+    let fault = Event::Status { byte: 0x83, bytes: 2 * PAGE_BYTES as u32 };
+    let (source, target) = (Pages::filled(2), Pages::new(2));
+    // Nothing lies behind the target: an access there fails.
+    target.unmap_from(1);
+    let rig = Rig::new(Settings::default().inject(When::At(1), fault));
+    assert_eq!(rig.run(copy(&source, &target, PAGE_BYTES)), WRITTEN);
+    assert_eq!(rig.fake.counts().submitted, 2, "the rest was submitted once more");
+}
+
 #[test]
 fn ten_thousand_submissions_against_a_small_queue_lose_nothing() {
     let queue = QueueSettings { size: 128, ..QueueSettings::default() };

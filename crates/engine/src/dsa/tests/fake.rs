@@ -6,7 +6,9 @@ use rustix::mm::MprotectFlags;
 
 use super::{LIMIT, PAGE_BYTES, Pages};
 use crate::dsa::fake::{Client, Event, Fake, QueueSettings, Settings, When};
-use crate::dsa::{Completion, Descriptor, Mode, Opcode, QueueType, Record, Status, flag};
+use crate::dsa::{
+    Completion, Descriptor, Mode, Opcode, Placement, QueueType, Record, Status, flag,
+};
 use crate::outcome::Access;
 
 fn fake(settings: Settings) -> (Fake, Client) {
@@ -99,6 +101,11 @@ fn invalid_descriptors_get_the_status_of_the_specification() {
         (with_bytes(7, &[0x7f]), Status::Opcode),
         (with_bytes(6, &[0x80]), Status::Flags),
         (Descriptor::copy(at, at + 4096, 64).block_on_fault(true), Status::Flags),
+        (Descriptor::compare(at, at, 64).placement(Placement::Cache), Status::Flags),
+        (Descriptor::crc(at, 64, 0).placement(Placement::Cache), Status::Flags),
+        (Descriptor::noop().placement(Placement::Cache), Status::Flags),
+        // Byte 4 has the flags: an expected result of a copy.
+        (with_bytes(4, &[0x8c]), Status::Flags),
         (with_bytes(3, &[0x80]), Status::Privilege),
         (with_bytes(2, &[0x10]), Status::Reserved),
         (with_bytes(38, &[1]), Status::Reserved),

@@ -5,8 +5,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Counters, Direction, DropReason, Generator, KeptDevice, Mode, Null, Port, Settings, Snapshot,
-    Vhost, VhostSettings, Virtio, VirtioSettings,
+    self, Counters, Direction, DropReason, Generator, KeptDevice, Mode, Null, Port, Settings,
+    Snapshot, Vhost, VhostSettings, Virtio, VirtioSettings,
 };
 
 use super::ceiling::method_named;
@@ -106,6 +106,7 @@ impl Forwarding {
                 self.size_bytes = *size_bytes;
                 self.go(None).map(|()| Reply::Done)
             }
+            Task::Pause => self.pause().map(|()| Reply::Done),
             Task::Meter(is_on) => {
                 self.workers.iter().for_each(|worker| worker.meter().turn(*is_on));
                 Ok(Reply::Done)
@@ -151,12 +152,17 @@ impl Forwarding {
         self.await_open()
     }
 
-    /// The port behind the gate of a thread.
-    fn source(&mut self, number: usize, rate: Option<f64>) -> Result<Box<dyn Port>, String> {
-        let makes = match self.role {
+    /// Whether this side makes packets.
+    fn makes(&self) -> bool {
+        match self.role {
             Role::Switch => matches!(self.flow, Flow::Pvp | Flow::Enqueue),
             Role::Guest => self.flow.is_from_guest(),
-        };
+        }
+    }
+
+    /// The port behind the gate of a thread.
+    fn source(&mut self, number: usize, rate: Option<f64>) -> Result<Box<dyn Port>, String> {
+        let makes = self.makes();
         let turns = match (self.role, self.flow) {
             (Role::Switch, Flow::Loopback) => Some(PACKETS_OF_LOOP),
             (Role::Guest, Flow::Pvp | Flow::Loopback) | (Role::Switch, Flow::Return) => Some(0),
@@ -195,6 +201,15 @@ impl Forwarding {
         self.workers.iter().for_each(|worker| worker.post(Box::new(Null::new(gate::NAME))));
         self.await_open()?;
         Ok(trial.counted(came))
+    }
+
+    /// Makes no more packets. A side that returns packets still does.
+    fn pause(&self) -> Result<(), String> {
+        if !self.makes() {
+            return Ok(());
+        }
+        self.workers.iter().for_each(|worker| worker.post(Box::new(Null::new(gate::NAME))));
+        self.await_open()
     }
 
     fn halt(&mut self) -> Result<Counted, String> {
@@ -290,17 +305,22 @@ fn ring(start: &Start, layout: Layout) -> Result<Ring, String> {
         Role::Switch => {
             let copy = method_named(&start.copy);
             let copy = copy.ok_or_else(|| format!("unknown copy {:?}", start.copy))?;
+            let role =
+                if start.guest_listens { forward::Role::Client } else { forward::Role::Server };
             let new = VhostSettings::new(&start.socket);
-            let settings = VhostSettings { copy, is_mergeable, queues, ..new };
+            let settings = VhostSettings { role, copy, is_mergeable, queues, ..new };
             let queues = Vhost::open("vhost", &settings).map_err(|error| error.to_string())?;
             let device = queues.first().map(Vhost::kept);
             Ok((boxed(queues), device))
         }
         Role::Guest => {
             let is_packed = layout.is_packed();
+            let role =
+                if start.guest_listens { forward::Role::Server } else { forward::Role::Client };
             let new = VirtioSettings::new(&start.socket);
             let is_in_order = layout.is_in_order();
-            let settings = VirtioSettings { is_mergeable, is_packed, is_in_order, queues, ..new };
+            let settings =
+                VirtioSettings { role, is_mergeable, is_packed, is_in_order, queues, ..new };
             let queues = Virtio::open("virtio", &settings).map_err(|error| error.to_string())?;
             Ok((boxed(queues), None))
         }

@@ -20,6 +20,7 @@ fn switch_writes_addresses_if_kernel_needs_them() {
             queues: 1,
             cpus: vec![0],
             is_to_kernel,
+            guest_listens: false,
         };
         let found = mode(&start, Flow::Pvp);
         assert_eq!(matches!(found, Mode::Mac { .. }), writes, "{start:?}");
@@ -43,6 +44,7 @@ fn threads_of_a_side_have_separate_queue_pairs() {
         queues: 3,
         cpus: vec![cpu; 2],
         is_to_kernel: false,
+        guest_listens: false,
     };
     let mut switch = Forwarding::start(&start(Role::Switch, cpus[0])).unwrap();
     let last = *cpus.last().unwrap();

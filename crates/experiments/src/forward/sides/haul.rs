@@ -51,6 +51,7 @@ impl Haul {
             queues: common.queues,
             cpus: cpus.to_vec(),
             is_to_kernel: common.is_to_kernel,
+            guest_listens: common.guest_listens,
         };
         let mut driver = common.driver.clone();
         let preload = preloaded.map(|file| ("LD_PRELOAD".into(), file.into()));
@@ -174,6 +175,14 @@ impl Side for Haul {
         Ok(rates_between(&self.before, &now))
     }
 
+    fn pause(&mut self) -> Result<(), String> {
+        self.done(&Task::Pause)
+    }
+
+    fn count(&mut self) -> Result<Counted, String> {
+        self.counted(&Task::Count)
+    }
+
     fn halt(&mut self) -> Result<Counted, String> {
         self.counted(&Task::Halt)
     }
@@ -226,6 +235,7 @@ mod tests {
             queues: 1,
             cpus: vec![0],
             is_to_kernel: false,
+            guest_listens: false,
         };
         for (script, expected) in [
             ("echo no such thing >&2", "its process ended (it printed: no such thing)"),

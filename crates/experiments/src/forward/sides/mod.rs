@@ -23,7 +23,7 @@ use self::haul::Haul;
 pub(super) use self::rates::{Cycles, Rates};
 use super::flow::{Flow, Layout};
 use super::library::{Library, Served};
-use super::openvswitch::OpenVswitch;
+use super::openvswitch::{OpenVswitch, Statistics, VhostPort};
 use super::protocol::{Counted, Role, Source};
 use super::qemu::Qemu;
 use super::testpmd::Testpmd;
@@ -70,6 +70,8 @@ pub(super) struct Common<'a> {
     pub(super) is_huge: bool,
     /// The command that starts haul's own processes.
     pub(super) driver: &'a Program,
+    /// Whether the guest listens on the socket.
+    pub(super) guest_listens: bool,
     /// Whether the guest is a kernel. A kernel drops packets without addresses, and may hold the
     /// other packets for longer than a process that polls.
     pub(super) is_to_kernel: bool,
@@ -134,6 +136,22 @@ pub(super) trait Side {
     /// The packets per second since [`Side::begin`].
     fn rates(&mut self, _flow: Flow) -> Result<Rates, String> {
         Err("its packets are counted at the other side".to_owned())
+    }
+
+    /// Makes no more packets, but still forwards those of the other side.
+    fn pause(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The counters so far.
+    fn count(&mut self) -> Result<Counted, String> {
+        Err("its packets are counted at the other side".to_owned())
+    }
+
+    /// A switch's own counters of its port to the guest, which a run compares with the guest's;
+    /// `None` if the switch has none.
+    fn statistics(&mut self) -> Result<Option<Statistics>, String> {
+        Ok(None)
     }
 
     /// Stops forwarding, and returns the counters.
@@ -204,6 +222,11 @@ impl Forwarder {
             Self::OpenVswitch(found) => found.library(),
             Self::Haul | Self::Qemu(_) => None,
         }
+    }
+
+    /// The kind of the port to the guest, if the program is Open vSwitch.
+    pub(super) fn port(&self) -> Option<VhostPort> {
+        if let Self::OpenVswitch(found) = self { Some(found.port()) } else { None }
     }
 
     /// Whether the program runs a kernel, which boots once and outlives its switches.

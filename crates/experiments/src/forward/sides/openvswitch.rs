@@ -2,7 +2,7 @@
 
 use super::{Assignment, Common, Receipt, Side};
 use crate::forward::library::Served;
-use crate::forward::openvswitch::{OpenVswitch, Session, Setting};
+use crate::forward::openvswitch::{OpenVswitch, Session, Setting, Statistics};
 use crate::forward::protocol::Role;
 use crate::forward::waits;
 
@@ -20,6 +20,14 @@ pub(super) fn start_in(
 }
 
 impl Side for Session {
+    fn pause(&mut self) -> Result<(), String> {
+        Self::pause(self)
+    }
+
+    fn statistics(&mut self) -> Result<Option<Statistics>, String> {
+        Self::statistics(self)
+    }
+
     fn end(self: Box<Self>) -> Option<Served> {
         self.quit()
     }

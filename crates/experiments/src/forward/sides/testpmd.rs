@@ -24,6 +24,7 @@ pub(super) fn start_in(
         cpus: common.cpus,
         is_huge: common.is_huge,
         is_to_kernel: common.is_to_kernel,
+        guest_listens: common.guest_listens,
     };
     Ok(Box::new(Session::start(found, &setting)?))
 }
@@ -59,6 +60,10 @@ impl Side for Session {
 
     fn rates(&mut self, flow: Flow) -> Result<Rates, String> {
         self.stats().map(|stats| rates_of(stats, flow))
+    }
+
+    fn count(&mut self) -> Result<Counted, String> {
+        self.stats().map(counted_of)
     }
 
     fn halt(&mut self) -> Result<Counted, String> {

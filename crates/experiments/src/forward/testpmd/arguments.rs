@@ -31,6 +31,8 @@ pub(in crate::forward) struct Setting<'a> {
     pub(in crate::forward) cpus: &'a [usize],
     /// Whether testpmd's memory comes from the kernel's pool of huge pages.
     pub(in crate::forward) is_huge: bool,
+    /// Whether the guest listens on the socket.
+    pub(in crate::forward) guest_listens: bool,
     /// Whether the other side is a kernel, which drops packets without addresses.
     pub(in crate::forward) is_to_kernel: bool,
 }
@@ -73,8 +75,9 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
             }
             add(format!(
                 "--vdev=net_virtio_user0,path={socket},queues=1,queue_size={RING},\
-                 mac=00:11:22:33:44:10,{}",
-                layout_options(*layout)
+                 mac=00:11:22:33:44:10,{}{}",
+                layout_options(*layout),
+                if setting.guest_listens { ",server=1" } else { "" }
             ));
             guest_mode(*flow)
         }

@@ -319,6 +319,7 @@ mod tests {
             cpus: &[0],
             is_huge: false,
             is_to_kernel: false,
+            guest_listens: false,
         };
         let reason = Session::start(&other, &setting).map(drop).unwrap_err();
         assert_eq!(reason, Silence::Ended.to_string());

@@ -86,7 +86,9 @@ pub(crate) fn library() -> &'static Path {
         let test = std::env::current_exe().expect("Linux knows it");
         let folder = test.parent().and_then(Path::parent).expect("cargo's layout").to_owned();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "--package", "haul-copy-record"]);
+        // With the features of the program, so that what both need is compiled once.
+        let both = ["--package", "haul-copy-record", "--package", "haul-cli"];
+        cargo.args(["build", "--quiet", "--locked", "--lib"]).args(both);
         if folder.ends_with("release") {
             cargo.arg("--release");
         }

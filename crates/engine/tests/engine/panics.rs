@@ -1,0 +1,70 @@
+//! Callbacks and wakers that panic: the program's code, which runs on threads of an engine too.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Wake, Waker};
+
+use haul_engine::{Callbacks, Copy, Pending, Queue, Settings};
+
+use crate::conformance::wait_until;
+use crate::support::{Fault, polled};
+
+const SIZE: usize = 5000;
+
+fn submit(queue: &Queue) -> Pending<Copy<Vec<u8>, Vec<u8>>> {
+    queue.submit(Copy::new(vec![0; SIZE], vec![1; SIZE]))
+}
+
+#[test]
+fn callback_that_panics_loses_no_other() {
+    for queue in
+        [Queue::inline(), Queue::worker().unwrap(), polled(Settings::default(), Fault::None)]
+    {
+        let (callbacks, ran) = (Callbacks::new(), Arc::new(AtomicUsize::new(0)));
+        for number in 0..3 {
+            let ran = Arc::clone(&ran);
+            callbacks.add(submit(&queue), move |_, _| {
+                assert!(number != 0, "a callback panics, as the test wants it");
+                ran.fetch_add(1, Relaxed);
+            });
+        }
+        let panics = AtomicUsize::new(0);
+        wait_until(&|| {
+            if catch_unwind(AssertUnwindSafe(|| callbacks.run(16))).is_err() {
+                panics.fetch_add(1, Relaxed);
+            }
+            ran.load(Relaxed) + panics.load(Relaxed) == 3
+        });
+        assert_eq!((ran.load(Relaxed), panics.load(Relaxed)), (2, 1));
+    }
+}
+
+/// Counts the calls, and panics in each.
+struct Panics(AtomicUsize);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+        panic!("a waker panics, as the test wants it");
+    }
+}
+
+#[test]
+fn waker_that_panics_ends_no_thread_of_an_engine() {
+    for queue in [Queue::worker().unwrap(), polled(Settings::default(), Fault::None)] {
+        let panics = Arc::new(Panics(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&panics));
+        // A copy may end before its waker is stored.
+        while panics.0.load(Relaxed) == 0 {
+            let mut copy = Box::pin(submit(&queue));
+            if copy.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+                wait_until(&|| copy.is_done());
+            }
+        }
+        // The threads still work: nobody takes part in these copies.
+        let copies: Vec<_> = (0..3).map(|_| submit(&queue)).collect();
+        wait_until(&|| copies.iter().all(Pending::is_done));
+        assert!(copies.into_iter().all(|copy| copy.wait().0.target == [1; SIZE]));
+    }
+}
