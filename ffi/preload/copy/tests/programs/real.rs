@@ -272,25 +272,3 @@ fn address_sanitizer_reports_what_it_sees() {
     let clean = run(&shared, &ours, "200");
     assert!(clean.status.success() && clean.stderr.is_empty(), "{clean:?}");
 }
-
-/// A daemon that closes all descriptors may get another file under the number of one of them.
-#[test]
-fn library_keeps_no_descriptor() {
-    let setup = Setup::new();
-    let source = r#"
-        #include <string.h>
-        #include <fcntl.h>
-        #include <unistd.h>
-        static char a[1 << 16], b[1 << 16];
-        int main(void) {
-            for (int at = 3; at < 1024; at++) if (fcntl(at, F_GETFD) != -1) return 1;
-            for (int at = 0; at < 1024; at++) close(at);
-            for (int i = 0; i < 5000; i++) memcpy(a, b, i * 13);
-            /* Nothing was opened meanwhile. */
-            return open("/dev/null", O_RDONLY) != 0;
-        }"#;
-    let Some(program) = setup.compile("p", source, &["-O0", "-fno-builtin"]) else { return };
-    let output = succeed(&mut setup.command(&program));
-    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
-    assert!(setup.profile().bytes() > 0, "the profile goes on without descriptors");
-}
