@@ -38,11 +38,11 @@ impl Effort {
 
     /// Ascending sizes in bytes of `0..=GRID_SIZE_MAX`, both ends included.
     pub(crate) fn grid_sizes(self) -> Vec<usize> {
-        let is_wanted =
-            |size: &usize| *size <= 272 || size.is_multiple_of(61) || is_near_boundary(*size, 3);
         let is_wanted_in_full = |size: &usize| {
             *size <= EVERY_SIZE_MAX || size.is_multiple_of(13) || is_near_boundary(*size, 8)
         };
+        let is_wanted =
+            |size: &usize| *size <= 272 || size.is_multiple_of(61) || is_near_boundary(*size, 3);
         match self {
             Self::Full => (0..=GRID_SIZE_MAX).filter(is_wanted_in_full).collect(),
             Self::Thin => (0..=GRID_SIZE_MAX).filter(is_wanted).collect(),
@@ -52,9 +52,6 @@ impl Effort {
 
     /// Offsets from a multiple of 64.
     pub(crate) fn offsets(self) -> Vec<usize> {
-        let is_wanted_in_full = |size: &usize| {
-            *size <= EVERY_SIZE_MAX || size.is_multiple_of(13) || is_near_boundary(*size, 8)
-        };
         match self {
             Self::Full => (0..64).collect(),
             Self::Thin => vec![0, 1, 7, 8, 15, 16, 31, 32, 33, 63],
