@@ -79,7 +79,19 @@ impl Burst {
             let rest = unsafe { packets.add(done.into()) };
             let rest_count = count - done;
             // SAFETY: the rest of the caller's array.
-            unsafe { (functions.rte_vhost_dequeue_burst)(number, index, pool, rest, rest_count) }
+            let moved = unsafe {
+                (functions.rte_vhost_dequeue_burst)(number, index, pool, rest, rest_count)
+            };
+            let forwards = device.rings.get(usize::from(index)).map(|ring| &ring.forwards);
+            if moved > 0 && forwards.is_some_and(|it| it.load(Ordering::Relaxed) > 0) {
+                // SAFETY: DPDK has put a packet at the first place.
+                let first = unsafe { *rest };
+                // SAFETY: DPDK's packets are valid.
+                if unsafe { mbuf::is_announcement(first) } {
+                    device.forward(0);
+                }
+            }
+            moved
         };
         // SAFETY: the first packets of the array are valid once `ours` has put them there.
         unsafe { self.run(count, packets, ours, theirs) }
@@ -136,8 +148,9 @@ impl Burst {
         ring: &Ring,
         ours: impl FnOnce(&mut DeviceRing<Regions>) -> Progress,
     ) -> Progress {
-        if ring.forwards_next.load(Ordering::Relaxed) {
-            ring.forwards_next.store(false, Ordering::Relaxed);
+        let forwards = ring.forwards.load(Ordering::Relaxed);
+        if forwards > 0 {
+            ring.forwards.store(forwards - 1, Ordering::Relaxed);
             return STOPPED;
         }
         let Self { functions, number, index, .. } = self;

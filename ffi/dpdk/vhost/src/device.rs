@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use haul_forward::{DeviceRing, GuestMemory};
@@ -87,14 +87,19 @@ impl Regions {
     }
 }
 
+/// The largest number of bursts that DPDK serves after the front end asked for an announcement.
+/// DPDK puts it before the packets of a later burst: not of the first one, if that finds DPDK's
+/// lock of the ring held by the thread that handles the message, and of none if DPDK lacks memory.
+const ANNOUNCEMENT_BURSTS: u32 = 1 << 20;
+
 /// A ring of a device.
 pub(crate) struct Ring {
     pub(crate) gate: Gate,
     /// The ring. A burst of this library accesses it inside the open gate, and the device while
     /// the gate is closed.
     ring: UnsafeCell<Option<Box<DeviceRing<Regions>>>>,
-    /// Whether DPDK must serve the next burst.
-    pub(crate) forwards_next: AtomicBool,
+    /// The number of bursts that DPDK must serve.
+    pub(crate) forwards: AtomicU32,
     /// Whether the guest is still to be called.
     pub(crate) owes_call: AtomicBool,
     pub(crate) statistics: Statistics,
@@ -114,7 +119,7 @@ impl Ring {
         Self {
             gate: Gate::new(),
             ring: UnsafeCell::new(None),
-            forwards_next: AtomicBool::new(false),
+            forwards: AtomicU32::new(0),
             owes_call: AtomicBool::new(false),
             statistics: Statistics::new(),
             served: AtomicU64::new(0),
@@ -229,7 +234,7 @@ impl Device {
             self.rings.iter().for_each(|ring| ring.owes_call.store(false, Ordering::Relaxed));
         }
         if event == Event::Before(Message::Announcement) {
-            self.rings.iter().for_each(|ring| ring.forwards_next.store(true, Ordering::Relaxed));
+            self.forward(ANNOUNCEMENT_BURSTS);
         }
         let Some(functions) = functions.filter(|_| state.life.serves()) else { return };
         match event {
@@ -237,6 +242,12 @@ impl Device {
             Event::After | Event::Started => self.arm(functions, &mut state, 0..RINGS_MAX),
             _ => {}
         }
+    }
+
+    /// Sets the number of bursts that DPDK must serve, of each ring from the guest.
+    pub(crate) fn forward(&self, bursts: u32) {
+        let from_guest = self.rings.iter().skip(1).step_by(2);
+        from_guest.for_each(|ring| ring.forwards.store(bursts, Ordering::Relaxed));
     }
 
     /// Configures rings that are served, and opens their gates.

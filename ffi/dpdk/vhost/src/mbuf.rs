@@ -77,6 +77,26 @@ pub(crate) unsafe fn size_and_target(packet: *const Mbuf) -> (u64, [u8; 6]) {
     (packet.packet_bytes.into(), target)
 }
 
+/// Whether a packet is a reverse ARP, with which a switch learns where an address is now.
+///
+/// # Safety
+/// The packet is valid.
+#[cold]
+pub(crate) unsafe fn is_announcement(packet: *const Mbuf) -> bool {
+    /// The Ethernet type of reverse ARP (RFC 903), and its place behind the two addresses.
+    const TYPE: [u8; 2] = 0x8035_u16.to_be_bytes();
+    const TYPE_AT: usize = 12;
+    // SAFETY: the caller's promise.
+    let packet = unsafe { &*packet };
+    if usize::from(packet.data_bytes) < TYPE_AT + TYPE.len() {
+        return false;
+    }
+    let at = data(packet).as_ptr().wrapping_add(TYPE_AT).cast::<[u8; 2]>();
+    // SAFETY: the packet has these bytes.
+    let kind = unsafe { at.read() };
+    kind == TYPE
+}
+
 /// Free packets of a pool, which a dequeue takes and appends to the program's array.
 pub(crate) struct Taking<'a> {
     pool: *mut Mempool,

@@ -2,8 +2,14 @@
 //! testpmd without the library.
 //!
 //! - [`testpmd`]: the program;
-//! - [`guest`]: haul's guest, which checks the bytes of every packet that returns.
+//! - [`guest`]: haul's guest, which checks the bytes of every packet that returns;
+//! - [`front`]: a front end that sends and writes anything;
+//! - `announcements`: such a front end, which asks for announcements of its address.
 
+mod announcements;
+#[expect(dead_code, reason = "the tests of the crate forward use the rest")]
+#[path = "../../../../../crates/forward/tests/vhost/front.rs"]
+mod front;
 mod guest;
 mod testpmd;
 
