@@ -205,6 +205,21 @@ fn server_that_does_not_serve_is_reported() {
     of(&serves, "true").expect(0);
 }
 
+/// In a container, the session of its first process is another PID namespace's.
+#[test]
+fn session_may_be_outside_of_the_container() {
+    let container = ["-pf", "--mount-proc"];
+    let probe = Command::new("unshare").args(container).arg("true").output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: a test of a change in a container: no PID namespaces: run as root");
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(container).arg(env!("CARGO_BIN_EXE_haul"));
+    command.args(["field", "--change", "env:X=1", "--runs", "3", "--", "true"]);
+    run(command.env("HAUL_TUNING", "off")).expect(0);
+}
+
 fn started(options: &[&str], program: &[&str]) -> Child {
     let mut command: Command = haul(&[&["field"], options, &["--"], program].concat());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, getsid, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 /// The time in which processes that are killed must be gone. A process in an uninterruptible
 /// system call may need longer.
@@ -18,7 +18,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: Pid,
+    /// 0 if it is in another PID namespace.
     parent: i32,
+    /// The number of the session's leader, or 0 if the leader is in another PID namespace: of a
+    /// container's first process, for example, or of what `docker exec` starts.
     session: i32,
     /// Its name, which the process itself can set.
     name: String,
@@ -70,7 +73,7 @@ pub(super) fn end_below(kept: Option<Pid>) -> Vec<String> {
 /// process have its session.
 pub(super) fn end_adopted() {
     let own = getpid();
-    let session = getsid(None).map_or(0, |it| it.as_raw_nonzero().get());
+    let session = process(own.as_raw_nonzero().get()).map_or(0, |it| it.session);
     let started = Instant::now();
     loop {
         let is_adopted =
