@@ -1,4 +1,4 @@
-//! Copies between separate buffers: every size at every combination of alignments, next to guard
+//! Copies between separate buffers: sizes at every combination of alignments, next to guard
 //! pages.
 
 use crate::support::copying::{At, Room};

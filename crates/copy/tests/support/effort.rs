@@ -1,4 +1,4 @@
-//! The effort of a test: every combination in release mode, fewer if every call is slow.
+//! The effort of a test: full grids in release mode, fewer if every call is slow.
 
 /// The number of combinations that a test tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -29,7 +29,7 @@ fn announcements_arrive_between_packets() {
     if !is_here("announcements_arrive_between_packets") {
         return;
     }
-    for preload in [Preload::TELL, Preload::NONE] {
+    for (preload, is_loaded) in [(Preload::TELL, true), (Preload::NONE, false)] {
         let testpmd = Testpmd::start(&preload);
         let mut front = Front::connect(testpmd.socket());
         front.start(VERSION_1 | MERGEABLE);
@@ -42,7 +42,8 @@ fn announcements_arrive_between_packets() {
             packets.receive();
         }
         drop(packets);
-        let _ = testpmd.quit();
+        let served = crate::served(&testpmd.quit());
+        assert_eq!(served.iter().any(|(here, _)| *here > 0), is_loaded, "{served:?}");
     }
 }
 
