@@ -152,6 +152,16 @@ impl Front {
         Some(u64::from_ne_bytes(reply[12..].try_into().unwrap()))
     }
 
+    /// Receives an answer that is a header alone.
+    pub(crate) fn answer_without_body(&mut self) -> bool {
+        self.socket.read_exact(&mut [0; 12]).is_ok()
+    }
+
+    /// The available index of a ring.
+    pub(crate) fn available(&self, ring: u64) -> u16 {
+        self.next[ring as usize]
+    }
+
     /// Receives an answer of this length with a file.
     pub(crate) fn answer_with_file(&mut self, bytes: &mut [u8]) -> Option<OwnedFd> {
         let mut header = [0; 12];

@@ -4,13 +4,15 @@
 //! - [`testpmd`]: the program;
 //! - [`guest`]: haul's guest, which checks the bytes of every packet that returns;
 //! - [`front`]: a front end that sends and writes anything;
-//! - `announcements`: such a front end, which asks for announcements of its address.
+//! - `announcements`: such a front end, which asks for announcements of its address;
+//! - `orders`: such front ends, which send messages in random orders.
 
 mod announcements;
 #[expect(dead_code, reason = "the tests of the crate forward use the rest")]
 #[path = "../../../../../crates/forward/tests/vhost/front.rs"]
 mod front;
 mod guest;
+mod orders;
 mod testpmd;
 
 use std::collections::BTreeMap;
