@@ -10,9 +10,18 @@ as=
 if [ "$(id -u)" = 0 ]; then
   as='setpriv --reuid=postgres --regid=postgres --clear-groups'
   chown postgres "$folder"
+  # haul too, because the server writes the profile of its copies into a folder of haul's.
+  haul="$as $(realpath "$haul")"
+  export HOME=$folder
+  for ((at = 1; at < $#; at++)); do
+    [ "${!at}" = --out ] || continue
+    next=$((at + 1))
+    mkdir -p "${!next}"
+    chown postgres "${!next}"
+  done
 fi
 # shellcheck disable=SC2034 # The scripts that read this file use it.
-server="$as $bin/postgres -D $folder/data -k $folder -c listen_addresses= -c fsync=off -c shared_buffers=512MB"
+server="$bin/postgres -D $folder/data -k $folder -c listen_addresses= -c fsync=off -c shared_buffers=512MB"
 {
   $as "$bin/initdb" -D "$folder/data" -U postgres --auth=trust
   $as "$bin/pg_ctl" -D "$folder/data" -o "-k $folder -c listen_addresses=" -w start

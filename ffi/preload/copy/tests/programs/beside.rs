@@ -202,3 +202,36 @@ fn child_of_32_bits_is_quiet() {
     let maps = String::from_utf8_lossy(&output.stdout);
     assert!(maps.contains("libhaul_copy.so"), "the shell of 64 bits has the library");
 }
+
+/// Prints its open descriptors, and the number that a file gets once all are closed. The process
+/// that starts the test may leave descriptors to it, so both outputs are compared.
+const DESCRIPTORS: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+static char a[1 << 16], b[1 << 16], text[1 << 16];
+int main(void) {
+    int length = 0;
+    for (int at = 0; at < 1024; at++)
+        if (fcntl(at, F_GETFD) != -1) length += sprintf(text + length, "%d ", at);
+    int out = dup2(1, 2000);
+    for (int at = 0; at < 1024; at++) close(at);
+    for (int i = 0; i < 5000; i++) memcpy(a, b, i * 13);
+    length += sprintf(text + length, "then %d\n", open("/dev/null", O_RDONLY));
+    return write(out, text, length) != length;
+}"#;
+
+/// A daemon that closes all descriptors may get another file under the number of one of them.
+#[test]
+fn library_keeps_no_descriptor() {
+    let setup = Setup::new();
+    let flags = ["-O0", "-fno-builtin"];
+    let Some(program) = setup.compile("p", DESCRIPTORS, &flags) else { return };
+    let without = succeed(&mut Command::new(&program));
+    assert!(String::from_utf8_lossy(&without.stdout).ends_with("then 0\n"), "{without:?}");
+    for mut with in [setup.plain(&program), setup.command(&program)] {
+        assert_eq!(succeed(&mut with), without);
+    }
+    assert!(setup.profile().bytes() > 0, "the profile goes on without descriptors");
+}
