@@ -18,7 +18,7 @@ use crate::watcher::{Watched, Watcher};
 /// How a queue routes operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The largest number of pending operations, from 1 to [`SLOTS_MAX`].
+    /// The largest number of pending operations, from 1 to [`SLOTS_MAX`](crate::SLOTS_MAX).
     pub entries: usize,
     /// The CPU does shorter operations in `submit`.
     pub cpu_below: usize,
