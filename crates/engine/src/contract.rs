@@ -5,6 +5,8 @@
 //!
 //! - If [`start`](Engine::start) accepts an operation, the engine calls [`Slots::end`] exactly
 //!   once. Before that call it may access the operation's memory at any time, afterwards never.
+//! - [`Slots::end`] calls wakers, and a waker may submit again. So the engine holds no lock that
+//!   [`start`](Engine::start) or [`poll`](Engine::poll) takes when it calls it.
 //! - If it refuses, it has not accessed the memory and will not.
 //! - **A wedged device.** Nothing but the end of an operation makes its memory safe to reuse. If a
 //!   device does not end an operation within [`Facts::patience`], a wait calls

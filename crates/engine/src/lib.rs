@@ -36,10 +36,12 @@
 //! - `task`: the operations over buffers;
 //! - `bell`: an event for the end of operations;
 //! - `watcher`: looks for ends where an engine reports none;
-//! - `queue`: the front of every engine;
+//! - `inner`: routes operations to an engine or to the CPU, and waits;
+//! - `queue`: the front of every engine, and how it is opened;
 //! - `pending`: the handle of an operation over owned buffers;
 //! - `scope`: operations over borrowed buffers;
-//! - `callbacks`: callbacks on the caller's thread.
+//! - `callbacks`: callbacks on the caller's thread;
+//! - `ordered`: operations by address, whose overlaps keep their order.
 
 mod bell;
 mod buffer;
@@ -48,9 +50,11 @@ mod contract;
 mod cpu;
 mod crc;
 pub mod dsa;
+mod inner;
 #[cfg(all(test, loom))]
 mod interleavings;
 mod operation;
+mod ordered;
 mod outcome;
 mod pending;
 mod queue;
@@ -69,10 +73,12 @@ pub use callbacks::Callbacks;
 pub use contract::{Engine, Facts, Kind};
 pub use crc::crc32c;
 pub use haul_copy::Hint;
+pub use inner::Settings;
 pub use operation::{Operation, Region, Request, Verb};
+pub use ordered::{Conflict, Ordered, Ticket};
 pub use outcome::{Access, Error, Failed, Outcome, Refusal, Trouble, Value};
 pub use pending::{Finished, Pending};
-pub use queue::{BREAK_EVEN, Queue, Settings, WAKE_MIN, break_even, set_break_even};
+pub use queue::{BREAK_EVEN, Queue, WAKE_MIN, break_even, set_break_even};
 pub use scope::{Scope, Scoped};
 pub use slots::{Index, SLOTS_MAX, Slots};
 pub use task::{Compare, Copy, CopyCrc32c, Crc32c, Fill, Lists, RawLists, RawTask, Task};

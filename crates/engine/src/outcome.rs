@@ -66,6 +66,8 @@ pub enum Refusal {
     Status(u8),
     /// The engine disappeared before.
     Gone,
+    /// No operation has this [`Ticket`](crate::Ticket), or its result was taken.
+    NoTicket,
 }
 
 impl Refusal {
@@ -85,6 +87,9 @@ impl Refusal {
                 ("the device reported a status", "`Queue::troubles` names its cause and remedy")
             }
             Self::Gone => ("it disappeared", "`haul doctor` names the remedy"),
+            Self::NoTicket => {
+                ("no operation has this ticket", "take the result of an operation once")
+            }
         }
     }
 }

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::bell::Bell;
 use crate::buffer::{Buffer, Target};
+use crate::inner::{Inner, Orphan, Started};
 use crate::operation::Operation;
 use crate::outcome::{Failed, Outcome};
-use crate::queue::{Inner, Orphan, Queue, Started};
+use crate::queue::Queue;
 use crate::task::{Copy, Task};
 
 /// An operation over owned buffers, which it hands back when it has ended: by [`wait`](Self::wait),

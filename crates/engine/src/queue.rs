@@ -1,20 +1,18 @@
-//! The front of every engine: it checks, routes each operation to the engine or to the CPU, and
-//! waits for results.
+//! The front of every engine, and how it is opened.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use haul_peer::fork::Here;
 
 use crate::contract::{Engine, Facts, Kind};
-use crate::cpu;
-use crate::operation::{Operation, Request, Verb};
-use crate::outcome::{Error, Failed, Outcome, Trouble, Value};
-use crate::slots::{Index, SLOTS_MAX, Slots};
-use crate::watcher::{Watched, Watcher};
+use crate::dsa::{Dsa, Options, Sysfs};
+use crate::inner::{Inner, Settings};
+use crate::operation::Verb;
+use crate::outcome::{Error, Trouble};
+use crate::slots::{SLOTS_MAX, Slots};
+use crate::watcher::Watcher;
 use crate::worker::{Worker, WorkerSettings};
 
 /// The size in bytes from which `auto` gives an operation to the helper thread, until a program
@@ -25,27 +23,6 @@ pub const BREAK_EVEN: usize = 64 << 10;
 /// The size in bytes from which `auto` wakes a sleeping helper thread. A stated default: at 10 GB/s
 /// a copy of 100 us, which is long beside a system call.
 pub const WAKE_MIN: usize = 1 << 20;
-
-/// How a queue routes operations.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// The largest number of pending operations, from 1 to [`SLOTS_MAX`].
-    pub entries: usize,
-    /// The CPU does shorter operations in `submit`.
-    pub cpu_below: usize,
-    /// While the engine is not [ready](Engine::is_ready), the CPU also does operations that are
-    /// shorter than this.
-    pub wake_min: usize,
-    /// Whether the CPU finishes what the engine could not do. If false, a result says what is
-    /// missing.
-    pub finishes_on_cpu: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { entries: 128, cpu_below: 0, wake_min: 0, finishes_on_cpu: true }
-    }
-}
 
 /// A queue of operations in front of an engine. All threads may use it; a clone is the same queue.
 ///
@@ -117,6 +94,41 @@ impl Queue {
         let settings =
             Settings { cpu_below: break_even(), wake_min: WAKE_MIN, ..Settings::default() };
         Ok(Self::worker_with(settings, WorkerSettings::default())?.named(name))
+    }
+
+    /// The engine of this name: `inline`, `worker`, `auto`, `dsa` for the first queue of a DSA that
+    /// this process may use, or `dsa:wq0.1` for that queue, as `haul engine list` spells them.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if this machine has no engine of this name, or the process may not use
+    /// it; as for [`worker`](Self::worker).
+    ///
+    /// ```
+    /// use haul_engine::{Error, Queue};
+    /// assert_eq!(&*Queue::by_name("worker")?.facts().name, "worker");
+    /// assert!(matches!(Queue::by_name("nothing"), Err(Error::Missing { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn by_name(name: &str) -> Result<Self, Error> {
+        let dsa = |queue| {
+            Self::open(Settings::default(), |slots| {
+                Ok(Box::new(Dsa::open(&Sysfs::new(), queue, Options::default(), slots)?))
+            })
+        };
+        match name {
+            "inline" => Ok(Self::inline()),
+            "worker" => Self::worker(),
+            "auto" => Self::auto(),
+            "dsa" => dsa(None),
+            name => match name.strip_prefix("dsa:") {
+                Some(queue) => dsa(Some(queue)),
+                None => Err(Error::Missing {
+                    engine: name.into(),
+                    cause: "no engine has this name".into(),
+                    remedy: "`haul engine list` names the engines of this machine".into(),
+                }),
+            },
+        }
     }
 
     /// A queue in front of the engine that `make` makes for these slots.
@@ -196,286 +208,4 @@ pub fn break_even() -> usize {
 /// `haul engine bench` measures it. [`usize::MAX`]: never. No value can make a copy wrong.
 pub fn set_break_even(bytes: usize) {
     BREAK_EVEN_IN_FORCE.store(bytes, std::sync::atomic::Ordering::Relaxed);
-}
-
-/// The parts of a queue. The engine comes before what it uses, as they are dropped in this order.
-#[derive(Debug)]
-pub(crate) struct Inner {
-    watcher: Watcher,
-    engine: Option<Box<dyn Engine>>,
-    pub(crate) slots: Arc<Slots>,
-    pub(crate) facts: Facts,
-    settings: Settings,
-    /// The number of the process in which the engine can be used.
-    usable_in: AtomicU64,
-    /// Buffers whose handle was dropped while their operation was pending.
-    orphans: Mutex<Vec<Orphan>>,
-}
-
-/// An operation whose handle was dropped, with what keeps its buffers.
-pub(crate) struct Orphan {
-    pub(crate) place: Place,
-    pub(crate) buffers: Box<dyn Send>,
-}
-
-impl std::fmt::Debug for Orphan {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.place.fmt(f)
-    }
-}
-
-/// Where a pending operation is: its slot, and the process that started it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) index: Index,
-    here: Here,
-}
-
-/// What became of a submission.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Started {
-    /// The engine works on it.
-    Pending(Place),
-    /// It has ended.
-    Ended(Outcome),
-}
-
-impl Inner {
-    /// Starts an operation, or does it with the CPU.
-    ///
-    /// # Safety
-    /// Sources are readable and targets writable, lists are in place, and nothing else accesses
-    /// the targets, until the operation has ended.
-    #[inline]
-    pub(crate) unsafe fn begin(&self, request: Request) -> Started {
-        // SAFETY: the caller's promise.
-        if let Err(refusal) = unsafe { cpu::check(&request.operation) } {
-            return Started::Ended(Outcome::Refused(refusal));
-        }
-        // SAFETY: the caller's promise.
-        let length = unsafe { request.operation.length() };
-        let engine = match &self.engine {
-            Some(engine) if length >= self.settings.cpu_below.max(1) => engine,
-            // SAFETY: the operation was checked, and the caller's promise.
-            _ => return Started::Ended(unsafe { cpu::execute(&request) }),
-        };
-        // SAFETY: as above.
-        let started = unsafe { self.start(engine.as_ref(), request, length) };
-        match started {
-            Some(place) => Started::Pending(place),
-            // SAFETY: as above, and the engine has not started it.
-            None => Started::Ended(unsafe { cpu::execute(&request) }),
-        }
-    }
-
-    /// # Safety
-    /// As for [`begin`](Self::begin).
-    unsafe fn start(&self, engine: &dyn Engine, request: Request, length: usize) -> Option<Place> {
-        let has = self.facts.verbs & request.operation.verb().bit() != 0;
-        let overlaps = matches!(request.operation, Operation::Copy { target, source, length }
-            if cpu::overlaps(target, source, length));
-        if !has || overlaps || length > self.facts.length_max {
-            return None;
-        }
-        if length < self.settings.wake_min && !engine.is_ready() {
-            return None;
-        }
-        let here = Here::now();
-        if !self.is_usable(engine, here) {
-            return None;
-        }
-        let index = self.slots.take().or_else(|| {
-            self.drop_orphans();
-            self.slots.take()
-        })?;
-        // SAFETY: this thread has just taken the slot.
-        unsafe { self.slots.put(index, request) };
-        // SAFETY: the slot holds the request, and the caller's promise.
-        match unsafe { engine.start(index) } {
-            Ok(()) => Some(Place { index, here }),
-            Err(_) => {
-                self.slots.release(index);
-                None
-            }
-        }
-    }
-
-    /// Whether the engine can be used in this process. In a child of fork, the first thread that
-    /// asks opens it again, if it can be; the others use the CPU meanwhile.
-    fn is_usable(&self, engine: &dyn Engine, here: Here) -> bool {
-        use std::sync::atomic::Ordering::{Acquire, Release};
-        /// The engine cannot be used in this process and its children.
-        const NEVER: u64 = u64::MAX;
-        /// Beside the number of a process: a thread of that process opens the engine again.
-        const REOPENING: u64 = 1 << 63;
-        let usable_in = self.usable_in.load(Acquire);
-        if usable_in == here.number() {
-            return true;
-        }
-        // A thread of the parent that was opening the engine does not exist in this process.
-        let claimed = REOPENING | here.number();
-        if usable_in == NEVER
-            || usable_in == claimed
-            || self.usable_in.compare_exchange(usable_in, claimed, Acquire, Acquire).is_err()
-        {
-            return false;
-        }
-        let reopened = engine.reopen().is_ok();
-        self.usable_in.store(if reopened { here.number() } else { NEVER }, Release);
-        reopened
-    }
-
-    /// How the operation ended; `None` while it is pending. Does bounded work.
-    ///
-    /// # Safety
-    /// The place is not released, and its memory is valid.
-    pub(crate) unsafe fn poll(&self, place: Place) -> Option<Outcome> {
-        if let Some(outcome) = self.slots.outcome(place.index) {
-            return Some(outcome);
-        }
-        if !place.here.is_here() {
-            // SAFETY: the operation was pending at the time of the fork. The child's copy of its
-            // memory is accessed by no engine.
-            let request = unsafe { self.slots.request(place.index) };
-            // SAFETY: it was checked when it was submitted, and the caller's promise.
-            let outcome = unsafe { cpu::execute(&request) };
-            // SAFETY: the handle that polls is the only one.
-            unsafe { self.slots.adopt(place.index, outcome) };
-            return Some(outcome);
-        }
-        if let Some(engine) = &self.engine {
-            engine.poll(place.index);
-        }
-        self.slots.outcome(place.index)
-    }
-
-    /// Waits until the operation has ended, or the time is over.
-    ///
-    /// # Safety
-    /// As for [`poll`](Self::poll).
-    pub(crate) unsafe fn wait(&self, place: Place, deadline: Option<Instant>) -> Option<Outcome> {
-        /// Polls before the thread sleeps. A stated default: their time depends on the engine.
-        const POLLS: u32 = 400;
-        /// How long a thread sleeps if the engine ends nothing unless it is polled.
-        const NAP: Duration = Duration::from_micros(50);
-        let begun = self.facts.patience.map(|patience| Instant::now() + patience);
-        let (mut polls, mut revoke_at) = (0, begun);
-        loop {
-            // SAFETY: the caller's promise.
-            if let Some(outcome) = unsafe { self.poll(place) } {
-                return Some(outcome);
-            }
-            let engine = self.engine.as_deref()?;
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return None;
-            }
-            if engine.help(place.index) {
-                continue;
-            }
-            polls += 1;
-            if polls < POLLS {
-                std::hint::spin_loop();
-                continue;
-            }
-            if revoke_at.is_some_and(|at| Instant::now() >= at) {
-                engine.revoke();
-                revoke_at = None;
-                continue;
-            }
-            if self.facts.ends_unpolled {
-                let left = deadline.map(|deadline| deadline - Instant::now().min(deadline));
-                let patience = revoke_at.map(|at| at - Instant::now().min(at));
-                self.slots.sleep(place.index, left.into_iter().chain(patience).min());
-            } else {
-                thread::sleep(NAP);
-            }
-        }
-    }
-
-    /// The outcome of an operation after the CPU has finished it, and its slot is released.
-    ///
-    /// # Safety
-    /// The operation has ended with this outcome, and its memory is valid.
-    pub(crate) unsafe fn finish(&self, request: &Request, outcome: Outcome) -> Outcome {
-        if self.settings.finishes_on_cpu && !matches!(outcome, Outcome::Done(_)) {
-            // SAFETY: the caller's promise.
-            return unsafe { cpu::finish(request, outcome) };
-        }
-        outcome
-    }
-
-    /// The value of a complete operation.
-    pub(crate) fn value(&self, outcome: Outcome) -> Result<Value, Failed> {
-        match outcome {
-            Outcome::Done(value) => Ok(value),
-            outcome => Err(Failed { engine: Arc::clone(&self.facts.name), outcome }),
-        }
-    }
-
-    /// Keeps the buffers of an operation until it has ended.
-    pub(crate) fn keep(&self, orphan: Orphan) {
-        /// Attempts to take the lock. In a child of fork, a thread that does not exist may hold it.
-        const ATTEMPTS: u32 = 10_000;
-        self.drop_orphans();
-        for _ in 0..ATTEMPTS {
-            if let Ok(mut orphans) = self.orphans.try_lock() {
-                orphans.push(orphan);
-                return;
-            }
-            thread::yield_now();
-        }
-        // Buffers that are leaked stay valid.
-        std::mem::forget(orphan);
-    }
-
-    /// Drops the buffers of dropped handles whose operations have ended.
-    fn drop_orphans(&self) {
-        let mut ended = Vec::new();
-        let Ok(mut orphans) = self.orphans.try_lock() else { return };
-        let mut number = 0;
-        while let Some(orphan) = orphans.get(number) {
-            // SAFETY: the orphan has not been released, and it keeps its buffers.
-            if unsafe { self.poll(orphan.place) }.is_some() {
-                self.slots.release(orphan.place.index);
-                ended.push(orphans.swap_remove(number));
-            } else {
-                number += 1;
-            }
-        }
-        drop(orphans);
-        // The destructor of a buffer may call this queue again.
-        ended.into_iter().for_each(|orphan| drop(orphan.buffers));
-    }
-
-    /// Stores a waker for the end of the operation. Returns false if it has ended, or ends in the
-    /// next poll.
-    pub(crate) fn arm(&self, place: Place, waker: &Waker) -> bool {
-        place.here.is_here() && self.slots.arm(place.index, waker)
-    }
-
-    /// Lets the engine's ends be noticed without a call of this program's.
-    pub(crate) fn watch(self: &Arc<Self>, place: Place) {
-        if !self.facts.ends_unpolled {
-            self.watcher.add(self, place.index);
-        }
-    }
-}
-
-impl Watched for Inner {
-    fn check(&self, index: Index) -> bool {
-        if let Some(engine) = &self.engine {
-            engine.poll(index);
-        }
-        self.slots.is_ended(index)
-    }
-
-    fn patience(&self) -> Option<Duration> {
-        self.facts.patience
-    }
-
-    fn revoke(&self) {
-        if let Some(engine) = &self.engine {
-            engine.revoke();
-        }
-    }
 }

@@ -7,10 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use crate::buffer::{Buffer, Target};
+use crate::inner::{Inner, Place, Started};
 use crate::operation::Operation;
 use crate::outcome::{Failed, Outcome};
 use crate::pending::Finished;
-use crate::queue::{Inner, Place, Queue, Started};
+use crate::queue::Queue;
 use crate::task::{Copy, Task};
 
 /// Starts operations over buffers that are borrowed for the scope. See [`Queue::scope`].

@@ -52,6 +52,7 @@ pub(crate) struct Worker {
     facts: Facts,
     shared: Arc<Shared>,
     thread: Thread,
+    own: thread::ThreadId,
 }
 
 #[derive(Debug)]
@@ -98,7 +99,8 @@ impl Worker {
             ends_unpolled: true,
             patience: None,
         };
-        Ok(Self { facts, shared, thread: Thread::new(thread) })
+        let own = thread.thread().id();
+        Ok(Self { facts, shared, thread: Thread::new(thread), own })
     }
 }
 
@@ -108,8 +110,11 @@ impl Drop for Worker {
             self.shared.is_over.store(true, SeqCst);
             self.shared.wake();
         }
-        // The thread first does everything that is in the ring.
-        let _ = self.thread.join();
+        // The thread first does everything that is in the ring. A waker of the last operation may
+        // drop the engine on the thread itself, which then ends without a join.
+        if self.own != thread::current().id() {
+            let _ = self.thread.join();
+        }
     }
 }
 

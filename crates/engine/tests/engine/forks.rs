@@ -10,7 +10,7 @@ use haul_engine::{Bell, Copy, Engine, Error, Facts, Index, Queue, Refusal, Setti
 
 /// Runs `act` in a child of fork, which ends after a minute at the latest. Returns whether `act`
 /// returned true.
-fn holds_in_child(act: impl FnOnce() -> bool) -> bool {
+pub(crate) fn holds_in_child(act: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child copies, allocates, starts threads and ends. The C library keeps its
     // allocator usable.
     match unsafe { libc::fork() } {

@@ -40,13 +40,16 @@ fn idle_process() {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let before = time_of("haul-engine");
-        assert!(before > 0, "the helper thread is not listed");
         std::thread::sleep(Duration::from_secs(1));
         let used = time_of("haul-engine") - before;
-        if used == 0 {
+        // On a busy machine, this thread may have copied all before the helper thread first ran.
+        if used == 0 && before > 0 {
             break;
         }
-        assert!(Instant::now() < deadline, "{used} ns of processor time in the last second");
+        assert!(
+            Instant::now() < deadline,
+            "{before} ns of processor time, and {used} ns in a second after them"
+        );
     }
     drop(queue);
 }

@@ -6,6 +6,7 @@
 //! - `panics`: callbacks and wakers that panic;
 //! - `queue`: reports of full and failing engines, settings, signals;
 //! - `forks`: children of fork;
+//! - `ordered`: operations by address, and their order;
 //! - `raw`: raw forms that own memory;
 //! - `idle`: what an idle engine costs.
 
@@ -13,6 +14,7 @@ mod conformance;
 mod fake;
 mod forks;
 mod idle;
+mod ordered;
 mod panics;
 mod queue;
 mod raw;

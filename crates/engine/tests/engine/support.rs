@@ -21,6 +21,8 @@ pub(crate) enum Fault {
     Refuses(Refusal),
     /// Nothing ends before it is revoked.
     Hangs,
+    /// The last one ends first.
+    Reverses,
 }
 
 /// Copies at the second poll after the start.
@@ -98,13 +100,18 @@ unsafe impl Engine for Polled {
     fn poll(&self, _: Index) {
         let count = self.polls.fetch_add(1, Relaxed);
         if self.fault != Fault::Hangs && count % 2 == 1 {
-            let next = self.pending.lock().unwrap().pop_front();
+            let mut pending = self.pending.lock().unwrap();
+            let reverses = self.fault == Fault::Reverses;
+            let next = if reverses { pending.pop_back() } else { pending.pop_front() };
+            drop(pending);
             next.into_iter().for_each(|index| self.run(index));
         }
     }
 
     fn revoke(&self) {
-        for index in std::mem::take(&mut *self.pending.lock().unwrap()) {
+        // The lock is free while a slot ends, because a waker may submit again.
+        let pending = std::mem::take(&mut *self.pending.lock().unwrap());
+        for index in pending {
             // SAFETY: the slot was taken from the list, so it ends once.
             unsafe { self.slots.end(index, Outcome::Gone) };
         }
