@@ -18,6 +18,7 @@
 mod chains;
 mod closing;
 mod dying;
+#[allow(dead_code, reason = "shared with the tests of haul-dpdk-vhost")]
 mod front;
 mod held_up;
 mod killed;
