@@ -13,7 +13,7 @@ use crate::thresholds::{
 macro_rules! copy_above_64 {
     ($(#[$features:meta])? $line:ty, $copy:ident, $copy_long:ident) => {
         $(#[$features])?
-        pub(in crate::dispatch) unsafe extern "C" fn $copy(
+        pub(crate) unsafe extern "C" fn $copy(
             target: *mut u8,
             source: *const u8,
             length: usize,
@@ -111,7 +111,7 @@ macro_rules! above_64 {
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(super) mod x86_64 {
+pub(crate) mod x86_64 {
     use super::{
         BLOCK_MAX, LINE, Method, arch, copies_by_registers, copy_method, fill_method,
         fills_by_registers, generic,

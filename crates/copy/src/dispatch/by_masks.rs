@@ -47,7 +47,7 @@ macro_rules! copy_body {
     () => {
         core::arch::naked_asm!(
             $crate::arch::x86_64::masked::copy_text!(
-                whole: "cmp dword ptr [rip + {bits}], 0\nje 90f\n",
+                whole: "cmp dword ptr [rip + {bits}], 0\nje 89f\n",
                 page: "test ecx, dword ptr [rip + {bits}]\njz 90f\n",
                 otherwise: [$crate::arch::x86_64::whole::copy_whole_text!()],
                 above: "cmp byte ptr [rip + {chosen}], {avx512}\njne 91f\n",
@@ -62,6 +62,7 @@ macro_rules! copy_body {
             thresholds = sym $crate::thresholds::IN_FORCE,
             lookup = const $crate::thresholds::InForce::COPY_LOOKUP_OFFSET,
             otherwise = sym $crate::dispatch::by_masks::copy_without_masks,
+            above = sym $crate::dispatch::above_64::x86_64::copy_avx2,
             longer = sym $crate::dispatch::by_masks::copy_longer,
         )
     };

