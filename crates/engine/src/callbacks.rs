@@ -24,7 +24,7 @@ pub struct Callbacks {
     ready: Arc<Ready>,
 }
 
-type Callback = Box<dyn FnOnce() + Send>;
+pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
 /// Callbacks whose operations have ended.
 #[derive(Default)]
@@ -78,15 +78,19 @@ impl Callbacks {
         W: Task + Send + 'static,
     {
         let armed = pending.armed();
-        let run: Callback = Box::new(move || {
+        let waker = self.waker(Box::new(move || {
             let (task, result) = pending.wait();
             callback(task, result);
-        });
-        let callback = Mutex::new(Some(run));
-        let waiting = Arc::new(Waiting { callback, ready: Arc::clone(&self.ready) });
-        if !armed.arm(&Waker::from(Arc::clone(&waiting))) {
-            waiting.wake();
+        }));
+        if !armed.arm(&waker) {
+            waker.wake();
         }
+    }
+
+    /// A waker that lets `callback` run in a later [`run`](Self::run).
+    pub(crate) fn waker(&self, callback: Callback) -> Waker {
+        let callback = Mutex::new(Some(callback));
+        Waker::from(Arc::new(Waiting { callback, ready: Arc::clone(&self.ready) }))
     }
 
     /// Runs callbacks of operations that have ended, at most `at_most` and only those that were

@@ -87,12 +87,15 @@ impl Queue {
     /// # Ok::<(), haul_engine::Error>(())
     /// ```
     pub fn auto() -> Result<Self, Error> {
+        Self::auto_with(Settings::default())
+    }
+
+    fn auto_with(settings: Settings) -> Result<Self, Error> {
         let name: Arc<str> = "auto".into();
         if thread::available_parallelism().is_ok_and(|processors| processors.get() == 1) {
             return Ok(Self::inline().named(name));
         }
-        let settings =
-            Settings { cpu_below: break_even(), wake_min: WAKE_MIN, ..Settings::default() };
+        let settings = Settings { cpu_below: break_even(), wake_min: WAKE_MIN, ..settings };
         Ok(Self::worker_with(settings, WorkerSettings::default())?.named(name))
     }
 
@@ -110,15 +113,24 @@ impl Queue {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn by_name(name: &str) -> Result<Self, Error> {
+        Self::by_name_with(name, Settings::default())
+    }
+
+    /// Like [`by_name`](Self::by_name), with these settings. `auto` and `inline` route operations
+    /// by their own sizes, whatever [`Settings::cpu_below`] and [`Settings::wake_min`] are.
+    ///
+    /// # Errors
+    /// As for [`by_name`](Self::by_name); [`Error::Setting`].
+    pub fn by_name_with(name: &str, settings: Settings) -> Result<Self, Error> {
         let dsa = |queue| {
-            Self::open(Settings::default(), |slots| {
+            Self::open(settings, |slots| {
                 Ok(Box::new(Dsa::open(&Sysfs::new(), queue, Options::default(), slots)?))
             })
         };
         match name {
             "inline" => Ok(Self::inline()),
-            "worker" => Self::worker(),
-            "auto" => Self::auto(),
+            "worker" => Self::worker_with(settings, WorkerSettings::default()),
+            "auto" => Self::auto_with(settings),
             "dsa" => dsa(None),
             name => match name.strip_prefix("dsa:") {
                 Some(queue) => dsa(Some(queue)),

@@ -27,7 +27,7 @@ pub enum haul_hint {
 pub type haul_hint_from_c = c_uint;
 
 /// A number that is not a hint counts as [`Hint::Unknown`].
-fn hint(number: haul_hint_from_c) -> Hint {
+pub(crate) fn hint(number: haul_hint_from_c) -> Hint {
     match number {
         1 => Hint::ReadSoon,
         2 => Hint::Streamed,

@@ -16,7 +16,11 @@
 //! - [`account`]: the costs of a transfer;
 //! - [`buffer`]: memory for received messages;
 //! - [`message`]: sends and receives messages;
-//! - [`sending`]: messages in flight, for an event loop.
+//! - [`sending`]: messages in flight, for an event loop;
+//! - [`engine`]: opens and closes copy engines, and finds conflicts with pending operations;
+//! - [`operation`]: submits operations to an engine;
+//! - [`completion`]: polls and waits for operations of an engine, and takes their results;
+//! - [`notification`]: notifies of the end of operations by a descriptor or a callback.
 #![allow(non_camel_case_types, reason = "C names its types like this")]
 
 pub mod status;
@@ -44,3 +48,11 @@ pub mod buffer;
 pub mod message;
 
 pub mod sending;
+
+pub mod engine;
+
+pub mod operation;
+
+pub mod completion;
+
+pub mod notification;

@@ -69,10 +69,22 @@ pub enum haul_status {
     HAUL_ERROR_FILE_SIZE = 27,
     /// The size of the heap's file is not sealed, so that another process could truncate it.
     HAUL_ERROR_NOT_SEALED = 28,
+    /// This machine has no engine of this name, or the process may not use it.
+    HAUL_ERROR_NO_ENGINE = 29,
+    /// No operation of the engine has this ticket, or its result was taken.
+    HAUL_ERROR_NO_TICKET = 30,
+    /// The operation has not ended in this time. Its ticket stays valid.
+    HAUL_ERROR_PENDING = 31,
+    /// The engine could not access an address, and did only the first bytes of the operation.
+    HAUL_ERROR_PARTIAL = 32,
+    /// The engine did none of the operation.
+    HAUL_ERROR_REFUSED = 33,
+    /// The engine disappeared. Some bytes of the target may be written, in any order.
+    HAUL_ERROR_ENGINE_GONE = 34,
 }
 
 impl haul_status {
-    const ALL: [Self; 29] = [
+    const ALL: [Self; 35] = [
         Self::HAUL_OK,
         Self::HAUL_ERROR_NULL,
         Self::HAUL_ERROR_NO_SUCH_THRESHOLD,
@@ -102,6 +114,12 @@ impl haul_status {
         Self::HAUL_ERROR_INTEGRITY,
         Self::HAUL_ERROR_FILE_SIZE,
         Self::HAUL_ERROR_NOT_SEALED,
+        Self::HAUL_ERROR_NO_ENGINE,
+        Self::HAUL_ERROR_NO_TICKET,
+        Self::HAUL_ERROR_PENDING,
+        Self::HAUL_ERROR_PARTIAL,
+        Self::HAUL_ERROR_REFUSED,
+        Self::HAUL_ERROR_ENGINE_GONE,
     ];
 
     const fn message(self) -> &'static CStr {
@@ -122,6 +140,9 @@ impl haul_status {
             }
             Self::HAUL_ERROR_NOT_SEALED => {
                 c"the size of the heap's file is not sealed; attach to a named heap by its name, or send the descriptor of haul_heap_fd()"
+            }
+            other if (other as c_int) > Self::HAUL_ERROR_NOT_SEALED as c_int => {
+                other.engine_message()
             }
             other if (other as c_int) > Self::HAUL_ERROR_DAMAGED as c_int => {
                 other.channel_message()
@@ -205,6 +226,30 @@ impl haul_status {
                 c"an earlier transfer failed or was abandoned, or another process uses the channel after a fork; connect again"
             }
             _ => c"the message changed in transfer; connect again and send it again, and test this machine's memory",
+        }
+    }
+}
+
+impl haul_status {
+    /// The messages of the codes that engines return.
+    const fn engine_message(self) -> &'static CStr {
+        match self {
+            Self::HAUL_ERROR_NO_ENGINE => {
+                c"this machine has no engine of this name that the process may use; `haul engine list` prints the names, and `haul doctor` the remedy"
+            }
+            Self::HAUL_ERROR_NO_TICKET => {
+                c"no operation of this engine has this ticket; take the result of an operation once, from the engine that it was submitted to"
+            }
+            Self::HAUL_ERROR_PENDING => {
+                c"the operation has not ended in this time; wait again"
+            }
+            Self::HAUL_ERROR_PARTIAL => {
+                c"the engine could not access an address; map the page that the result names, then submit the rest"
+            }
+            Self::HAUL_ERROR_REFUSED => {
+                c"the engine refused the operation; submit it again without HAUL_ENGINE_REPORT_FAULTS, or to the engine worker"
+            }
+            _ => c"the engine disappeared with the operation pending; copy again with the CPU; `haul doctor` prints the remedy",
         }
     }
 }

@@ -28,6 +28,10 @@ fn generate() -> String {
         "buffer.rs",
         "message.rs",
         "sending.rs",
+        "engine.rs",
+        "operation.rs",
+        "completion.rs",
+        "notification.rs",
     ] {
         builder = builder.with_src(folder.join("src").join(file));
     }

@@ -34,6 +34,8 @@ use haul_peer::fork::Here;
 use self::progress::Shared;
 use self::table::State;
 pub use self::ticket::Ticket;
+use crate::bell::Bell;
+use crate::callbacks::Callbacks;
 use crate::contract::Facts;
 use crate::cpu;
 use crate::operation::{Operation, Region, Request, regions};
@@ -267,8 +269,7 @@ impl Ordered {
     /// Why not all of the operation was done; [`Refusal::NoTicket`] as for
     /// [`is_done`](Self::is_done).
     pub fn wait(&self, ticket: Ticket) -> Result<Value, Failed> {
-        let outcome = self.shared.wait(ticket, None);
-        self.shared.inner.value(outcome.unwrap_or(Outcome::Refused(Refusal::NoTicket)))
+        self.shared.take(ticket)
     }
 
     /// Like [`wait`](Self::wait), at most for this time. `None` if the time is over; then the
@@ -287,6 +288,46 @@ impl Ordered {
     /// As for [`is_done`](Self::is_done).
     pub fn notify(&self, ticket: Ticket, waker: Waker) -> Result<(), Failed> {
         self.shared.notify(ticket, waker)
+    }
+
+    /// Lets the engine ring a bell when the operation has ended, at once if it has. The bell takes
+    /// the place of the waker.
+    ///
+    /// # Errors
+    /// As for [`is_done`](Self::is_done).
+    pub fn ring(&self, ticket: Ticket, bell: &Bell) -> Result<(), Failed> {
+        self.shared.notify(ticket, bell.waker())
+    }
+
+    /// Lets `callback` run with the result in a later [`Callbacks::run`], once the operation has
+    /// ended. The callback takes the result and the place of the waker: it gets
+    /// [`Refusal::NoTicket`] if the result was taken before, and it is dropped if another one takes
+    /// its place.
+    ///
+    /// Cost: two allocations.
+    ///
+    /// # Errors
+    /// As for [`is_done`](Self::is_done).
+    ///
+    /// ```
+    /// use haul_engine::{Callbacks, Hint, Operation, Ordered, Queue, Request, Value};
+    /// let (ordered, callbacks) = (Ordered::new(&Queue::worker()?), Callbacks::new());
+    /// let operation = Operation::Crc32c { source: b"123456789".as_ptr(), length: 9, seed: 0 };
+    /// // SAFETY: the bytes are static.
+    /// let ticket = unsafe { ordered.submit(Request { operation, hint: Hint::Unknown }) }?;
+    /// ordered.call(ticket, &callbacks, |sum| assert_eq!(sum, Ok(Value::Crc32c(0xe306_9283))))?;
+    /// while callbacks.run(16) == 0 {}
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn call(
+        &self,
+        ticket: Ticket,
+        callbacks: &Callbacks,
+        callback: impl FnOnce(Result<Value, Failed>) + Send + 'static,
+    ) -> Result<(), Failed> {
+        let shared = Arc::clone(&self.shared);
+        let run = Box::new(move || callback(shared.take(ticket)));
+        self.shared.notify(ticket, callbacks.waker(run))
     }
 
     /// Gives up the result of an operation, which goes on.

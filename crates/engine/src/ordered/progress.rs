@@ -17,7 +17,7 @@ use super::ticket::{Id, Ticket};
 use crate::cpu;
 use crate::inner::{Inner, Started};
 use crate::operation::{Operation, Request};
-use crate::outcome::{Failed, Outcome, Refusal};
+use crate::outcome::{Failed, Outcome, Refusal, Value};
 
 /// Held while a thread uses a table, so that no table is half changed in a child of fork.
 static TABLES: Lock<()> = Lock::new((), |()| {});
@@ -296,6 +296,12 @@ impl Shared {
         }
     }
 
+    /// Waits for the end of an operation, and takes its result.
+    pub(super) fn take(self: &Arc<Self>, ticket: Ticket) -> Result<Value, Failed> {
+        let outcome = self.wait(ticket, None);
+        self.inner.value(outcome.unwrap_or(Outcome::Refused(Refusal::NoTicket)))
+    }
+
     /// Waits until an operation has ended, without taking its outcome.
     pub(super) fn complete(self: &Arc<Self>, id: Id) {
         let mut pause = Pause::default();
@@ -326,15 +332,18 @@ impl Shared {
         let mut rest = Remainder::default();
         let mut table = self.lock();
         let state = table.asked(ticket).map(|entry| entry.state);
+        let mut replaced = None;
         match state {
             None => return Err(self.failed(Outcome::Refused(Refusal::NoTicket))),
             Some(State::Ended(_)) => rest.wakers.push(waker),
             Some(_) => {
-                table.entry(ticket.id).waker = Some(waker);
+                replaced = table.entry(ticket.id).waker.replace(waker);
                 rest.arms.push(ticket.id);
             }
         }
         drop(table);
+        // Its destructor may call this queue.
+        drop(replaced);
         self.proceed(rest);
         Ok(())
     }
