@@ -49,6 +49,12 @@ fn message_in_heap_example_receives_every_message() {
 }
 
 #[test]
+fn engine_example_copies_beside_its_own_work() {
+    let part = "copied 16777216 B while the program computed 82025 primes";
+    assert_prints(env!("CARGO_BIN_EXE_example-engine-overlap"), &[part]);
+}
+
+#[test]
 fn forward_example_counts_generated_packets() {
     let parts = ["EtherType 0x0800: 1000 packets", "1000 packets in 64000 B from gen0"];
     assert_prints(env!("CARGO_BIN_EXE_example-forward"), &parts);

@@ -10,6 +10,7 @@
 //! A caller that waits takes part, so a copy that is submitted and waited for at once never waits
 //! for a thread that does not run. The thread that completes the last piece ends the operation.
 
+use std::cell::Cell;
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -52,7 +53,13 @@ pub(crate) struct Worker {
     facts: Facts,
     shared: Arc<Shared>,
     thread: Thread,
-    own: thread::ThreadId,
+}
+
+thread_local! {
+    /// The state of the helper thread that this thread is; null in others. The thread's own name
+    /// would do, but the standard library allocates it in a thread that it has not started, and a
+    /// C program that ends does not free it.
+    static OWN: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
 }
 
 #[derive(Debug)]
@@ -99,8 +106,7 @@ impl Worker {
             ends_unpolled: true,
             patience: None,
         };
-        let own = thread.thread().id();
-        Ok(Self { facts, shared, thread: Thread::new(thread), own })
+        Ok(Self { facts, shared, thread: Thread::new(thread) })
     }
 }
 
@@ -112,7 +118,7 @@ impl Drop for Worker {
         }
         // The thread first does everything that is in the ring. A waker of the last operation may
         // drop the engine on the thread itself, which then ends without a join.
-        if self.own != thread::current().id() {
+        if OWN.get() != Arc::as_ptr(&self.shared) {
             let _ = self.thread.join();
         }
     }
@@ -157,6 +163,7 @@ impl Shared {
 
     /// The helper thread.
     fn run(&self) {
+        OWN.set(self);
         while let Some(index) = self.next() {
             self.work(index);
         }

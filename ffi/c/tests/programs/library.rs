@@ -41,7 +41,8 @@ impl Library {
         let mut cargo = Command::new(env!("CARGO"));
         // With the features of the whole build, as scripts/install builds it, so that what both
         // need is compiled once.
-        cargo.args(["build", "--release", "--lib", "-p", "haul-c", "-p", "haul-cli"]);
+        let packages = ["-p", "haul-c", "-p", "haul-cli", "-p", "haul-engine-fake"];
+        cargo.args(["build", "--release", "--lib"]).args(packages);
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         run(self.cargo_environment(&mut cargo));
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("link-shared");
@@ -66,6 +67,11 @@ impl Library {
 
     pub(crate) fn shared(&self) -> PathBuf {
         self.folder.join("libhaul.so")
+    }
+
+    /// The library that shows a fake DSA to a program.
+    pub(crate) fn fake_device(&self) -> PathBuf {
+        self.target.join("release/libhaul_engine_fake.so")
     }
 
     /// A C source of the tests.

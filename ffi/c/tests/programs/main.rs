@@ -12,6 +12,7 @@ mod toolchain;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use haul_rust::engine::dsa::fake::{Settings, tree};
 use library::{Library, Link};
 use toolchain::{compilers, is_here, run, skip};
 
@@ -64,6 +65,31 @@ fn channel_passes_c_test() {
     });
 }
 
+#[test]
+fn engine_passes_c_test() {
+    for_each_build("engine.c", &["-O2"], |_, _, mut program| {
+        run(&mut program);
+    });
+}
+
+/// A DSA that refuses every CRC-32C, executes nothing from the first fill on, and removes itself at
+/// the first comparison.
+const FAULTS: &str = "inject every=1 opcode=16 status=32 bytes=0\n\
+                      inject every=1 opcode=4 wedge\n\
+                      inject every=1 opcode=5 remove\n";
+
+#[test]
+fn c_program_gets_faults_of_device() {
+    let settings: Settings = FAULTS.parse().expect("the settings are valid");
+    // Not the flags of the other test, which may run the program of these flags now.
+    for_each_build("engine.c", &["-O1"], |library, _, mut program| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        tree::write(folder.path(), &settings).expect("the folder is writable");
+        program.env("LD_PRELOAD", library.fake_device()).env(tree::VARIABLE, folder.path());
+        run(program.arg("faults"));
+    });
+}
+
 /// One test for each program, so that they run in parallel.
 fn check_under_valgrind(source: &str, arguments: &[&str]) {
     if !is_here("valgrind") {
@@ -96,6 +122,11 @@ fn heap_passes_c_test_under_valgrind() {
 #[test]
 fn channel_passes_c_test_under_valgrind() {
     check_under_valgrind("channel.c", &[]);
+}
+
+#[test]
+fn engine_passes_c_test_under_valgrind() {
+    check_under_valgrind("engine.c", &["no-fork"]);
 }
 
 #[test]
@@ -225,6 +256,7 @@ fn check_examples(library: &Library, prefix: &Path) {
         "received 20 messages",
         "sent 20 messages",
         "received 4 messages into 4 blocks of the heap",
+        "copied 16777216 B while the program computed 82025 primes",
     ] {
         assert!(printed.contains(part), "the examples do not print {part:?}: {printed}");
     }

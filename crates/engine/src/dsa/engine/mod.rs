@@ -50,8 +50,9 @@ const RESUMES_MAX: u64 = 2;
 /// Slots that a poll of another slot checks in addition.
 const OTHERS_MAX: usize = 8;
 
-/// Polls without a completion after which the device's state is read.
-const POLLS_OF_SILENCE: u32 = 1 << 14;
+/// Polls without a completion after which the device's state is read. A wait that sleeps needs some
+/// 0.1 ms for a poll.
+const POLLS_OF_SILENCE: u32 = 1 << 8;
 
 /// The shortest time between two reads of the device's state.
 const STATE_INTERVAL: Duration = Duration::from_millis(10);
