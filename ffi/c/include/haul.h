@@ -1622,9 +1622,9 @@ void haul_engine_close(struct haul_engine *engine);
  *
  * Until an operation has ended, the program must not write its sources, nor access its targets;
  * other operations of the same engine may do so. An operation that overlaps earlier ones waits for
- * them in the engine, not in this call. Only if it overlaps 64 or more does this call wait for some
- * of them. If the engine does not take an operation that nothing overlaps, the CPU does it in this
- * call.
+ * them in the engine, not in this call. Only if it overlaps 64 or more does this call wait for
+ * some of them. If the engine does not take an operation that nothing overlaps, the CPU does it in
+ * this call.
  *
  * Each ticket must be passed to haul_engine_wait(), haul_engine_forget() or haul_engine_call(),
  * because the engine keeps a result until then. ticket may be NULL; then the result is not kept,

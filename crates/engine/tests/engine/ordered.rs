@@ -1,15 +1,15 @@
 //! Operations by address: overlaps keep their order on every engine, and wrong calls are refused.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use haul_engine::dsa::fake::{Fake, Settings as FakeSettings};
 use haul_engine::dsa::{Dsa, Options};
 use haul_engine::{
-    Conflict, Error, Failed, Hint, Operation, Ordered, Outcome, Queue, Refusal, Region, Request,
-    Settings, Ticket, Value, crc32c,
+    Bell, Callbacks, Conflict, Error, Failed, Hint, Operation, Ordered, Outcome, Queue, Refusal,
+    Region, Request, Settings, Ticket, Value, crc32c,
 };
 
 use crate::conformance::wait_until;
@@ -144,6 +144,59 @@ fn operations_that_wait_start_without_a_call() {
         assert_eq!(ordered.wait(last.unwrap()), Ok(Value::Written));
         ordered.drain().unwrap();
         assert!(bytes.iter().all(|byte| *byte == 9), "{}", queue.facts().name);
+    }
+}
+
+#[test]
+fn bells_and_callbacks_report_the_end() {
+    for queue in queues() {
+        let (ordered, callbacks) = (Ordered::new(&queue), Callbacks::new());
+        let bell = Bell::new().unwrap();
+        let bytes = vec![3_u8; 100_000];
+        let (source, length) = (bytes.as_ptr(), bytes.len());
+        let sum = request(Operation::Crc32c { source, length, seed: 0 });
+        // SAFETY: `bytes` lives until all have ended, and is not changed.
+        let ticket = unsafe { ordered.submit(sum) }.unwrap();
+        ordered.ring(ticket, &bell).unwrap();
+        wait_until(&|| bell.clear() == 1);
+        let (expected, results) = (crc32c(0, &bytes), Arc::new(Mutex::new(Vec::new())));
+        let own = Arc::clone(&results);
+        ordered.call(ticket, &callbacks, move |result| own.lock().unwrap().push(result)).unwrap();
+        wait_until(&|| callbacks.run(16) == 1);
+        assert_eq!(*results.lock().unwrap(), [Ok(Value::Crc32c(expected))]);
+        let taken = ordered.ring(ticket, &bell).unwrap_err();
+        assert_eq!(taken.outcome, Outcome::Refused(Refusal::NoTicket));
+    }
+}
+
+/// A callback whose destructor uses the queue.
+#[test]
+fn replaced_callback_is_dropped_without_the_lock() {
+    struct Asks(Arc<Ordered>, Ticket);
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            let _ = self.0.is_done(self.1);
+        }
+    }
+    for queue in queues() {
+        let (ordered, callbacks) = (Arc::new(Ordered::new(&queue)), Callbacks::new());
+        let mut bytes = vec![0_u8; 4 << 20];
+        let (target, length) = (bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: `bytes` lives, and is not used, until the operation has ended.
+        let fill = unsafe { ordered.submit(request(Operation::Fill { target, byte: 1, length })) };
+        let (ticket, runs) = (fill.unwrap(), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..3 {
+            let (asks, own) = (Asks(Arc::clone(&ordered), ticket), Arc::clone(&runs));
+            let callback = move |result: Result<Value, Failed>| {
+                // The others have no result to take if several are ready.
+                own.fetch_add(usize::from(result.is_ok()), Relaxed);
+                drop(asks);
+            };
+            ordered.call(ticket, &callbacks, callback).unwrap();
+        }
+        wait_until(&|| callbacks.run(16) > 0 && runs.load(Relaxed) == 1);
+        ordered.drain().unwrap();
+        assert_eq!(bytes[length - 1], 1);
     }
 }
 
