@@ -280,6 +280,13 @@ fn sentence(verdict: &Verdict) -> String {
         Part::Copies => "Copies",
         Part::Fills => "Fills",
     };
+    if !verdict.is_compared {
+        let why = match verdict.part {
+            Part::Choices => "this processor has no other that is not far slower",
+            Part::Copies | Part::Fills => "no size here is large enough for another method",
+        };
+        return format!("{what}: nothing was measured, because {why}.");
+    }
     let Some(ratio) = verdict.ratio else {
         return format!("{what}: nothing beats the defaults of this processor, which stay.");
     };
@@ -358,6 +365,7 @@ mod tests {
         let mut verdict = Verdict {
             part: Part::Copies,
             base,
+            is_compared: true,
             found,
             ratio: Some(0.96),
             ratio_worst: Some(1.003),
@@ -369,5 +377,7 @@ mod tests {
         }
         verdict.ratio = None;
         assert!(sentence(&verdict).contains("nothing beats the defaults"));
+        verdict.is_compared = false;
+        assert!(sentence(&verdict).contains("nothing was measured, because no size here"));
     }
 }

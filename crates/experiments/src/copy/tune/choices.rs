@@ -69,6 +69,12 @@ pub(super) fn train(
     choose(config, "isa", isa, base, sets(base), &mut clock, context)
 }
 
+/// Whether training has anything to compare: without AVX-512, a processor has no other shape and no
+/// other instruction set.
+pub(super) fn has_alternatives(base: Policy) -> bool {
+    !(shapes(base).is_empty() && sets(base).is_empty())
+}
+
 /// The alternative that costs the least over all trials, or the base; `None` if the run was
 /// stopped.
 fn choose(

@@ -192,6 +192,9 @@ pub struct Verdict {
     pub part: Part,
     /// The policy with which training started: the default with the parts that were kept earlier.
     pub base: Policy,
+    /// Whether training compared `base` with anything. A part may have no alternative on this
+    /// processor, and a profile no size to which one applies.
+    pub is_compared: bool,
     /// The policy that training found: `base` with this part changed.
     pub found: Policy,
     /// The time under `found` divided by the time under `base`, as the geometric mean over all
@@ -248,7 +251,13 @@ fn tune_part(
         Part::Fills => sizes::train(config, Function::Memset, base, training, context)?,
     };
     let Some(found) = found else { return Ok(None) };
-    let mut verdict = Verdict { part, base, found, ratio: None, ratio_worst: None, is_kept: false };
+    let is_compared = match part {
+        Part::Choices => choices::has_alternatives(base),
+        Part::Copies => sizes::has_trainees(config, Function::Memcpy, context),
+        Part::Fills => sizes::has_trainees(config, Function::Memset, context),
+    };
+    let mut verdict =
+        Verdict { part, base, is_compared, found, ratio: None, ratio_worst: None, is_kept: false };
     if found == base {
         return Ok(Some(verdict));
     }
@@ -305,8 +314,15 @@ mod tests {
     fn is_kept(checks: &[Comparison]) -> bool {
         let base = Policy::for_this_processor().clamped();
         let (part, found) = (Part::Copies, base);
-        let mut verdict =
-            Verdict { part, base, found, ratio: None, ratio_worst: None, is_kept: false };
+        let mut verdict = Verdict {
+            part,
+            base,
+            is_compared: true,
+            found,
+            ratio: None,
+            ratio_worst: None,
+            is_kept: false,
+        };
         judge(&mut verdict, checks);
         verdict.is_kept
     }

@@ -74,6 +74,11 @@ pub(super) fn train(
     Ok(Some(search::best(function, &trained, base)))
 }
 
+/// Whether training has a size to compare: a program may copy only sizes below all thresholds.
+pub(super) fn has_trainees(config: &Tune, function: Function, context: &Context<'_>) -> bool {
+    trainees(config, function, context).is_ok_and(|all| !all.is_empty())
+}
+
 /// Whether, under `found`, some copies use a string instruction at any alignment that did not use
 /// it under `base`.
 fn takes_new_strings(found: &Policy, base: &Policy) -> bool {
