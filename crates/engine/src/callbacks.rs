@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
+
+use haul_peer::fork::Lock;
 
 use crate::outcome::Failed;
 use crate::pending::Pending;
@@ -26,24 +28,29 @@ pub struct Callbacks {
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
+/// Held while a thread uses a list of callbacks, so that no list is half changed in a child of
+/// fork.
+static LISTS: Lock<()> = Lock::new((), |()| {});
+
 /// Callbacks whose operations have ended.
 #[derive(Default)]
 struct Ready(Mutex<VecDeque<Callback>>);
 
 impl fmt::Debug for Ready {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ready", self.lock().len())
+        write!(f, "{} ready", self.count())
     }
 }
 
 impl Ready {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Callback>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Uses the list. `act` runs and drops no callback.
+    fn with<R>(&self, act: impl FnOnce(&mut VecDeque<Callback>) -> R) -> R {
+        let _all = LISTS.lock();
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The next callback; the lock is free again.
-    fn pop(&self) -> Option<Callback> {
-        self.lock().pop_front()
+    fn count(&self) -> usize {
+        self.with(|list| list.len())
     }
 }
 
@@ -56,7 +63,7 @@ struct Waiting {
 impl Wake for Waiting {
     fn wake(self: Arc<Self>) {
         let callback = self.callback.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.ready.lock().extend(callback);
+        self.ready.with(|list| list.extend(callback));
     }
 }
 
@@ -97,10 +104,10 @@ impl Callbacks {
     /// ready at the beginning: a callback that submits again does not keep this call busy.
     /// Returns their number. If a callback panics, the next call runs the others.
     pub fn run(&self, at_most: usize) -> usize {
-        let most = self.ready.lock().len().min(at_most);
+        let most = self.ready.count().min(at_most);
         for count in 0..most {
             // The others stay ready if this one panics.
-            let Some(callback) = self.ready.pop() else { return count };
+            let Some(callback) = self.ready.with(VecDeque::pop_front) else { return count };
             callback();
         }
         most

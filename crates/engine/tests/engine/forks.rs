@@ -1,12 +1,12 @@
 //! Children of fork: the engine is opened again once, and its ends are noticed there too.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use haul_engine::dsa::fake::{Fake, Settings as FakeSettings};
 use haul_engine::dsa::{Dsa, Options};
-use haul_engine::{Bell, Copy, Engine, Error, Facts, Index, Queue, Refusal, Settings};
+use haul_engine::{Bell, Callbacks, Copy, Engine, Error, Facts, Index, Queue, Refusal, Settings};
 
 /// Runs `act` in a child of fork, which ends after a minute at the latest. Returns whether `act`
 /// returned true.
@@ -121,4 +121,34 @@ fn bells_ring_in_a_child_whose_parent_used_one() {
     assert!(rings(&queue));
     assert!(holds_in_child(|| rings(&queue)));
     assert!(rings(&queue));
+}
+
+/// Another thread of the parent uses the callbacks at the time of the fork.
+#[test]
+fn callbacks_run_in_a_child() {
+    const FORKS: usize = 30;
+    let (callbacks, is_over, runs) =
+        (Callbacks::new(), AtomicBool::new(false), AtomicUsize::new(0));
+    let queue = Queue::inline();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                callbacks.run(1);
+                runs.fetch_add(1, Relaxed);
+            }
+        });
+        let holds = (0..FORKS).all(|_| {
+            let before = runs.load(Relaxed);
+            while runs.load(Relaxed) == before {
+                std::thread::yield_now();
+            }
+            holds_in_child(|| {
+                let copy = queue.submit(Copy::new(vec![0; 10], vec![1; 10]));
+                callbacks.add(copy, |copy, _| assert_eq!(copy.target, [1; 10]));
+                callbacks.run(1) == 1
+            })
+        });
+        is_over.store(true, Relaxed);
+        assert!(holds);
+    });
 }
