@@ -99,10 +99,8 @@ impl Field {
         self.check(&end, LOAD, &running)?;
         if let Waited::Ended(end) = wait_briefly(&mut server)? {
             let how = end.failure().unwrap_or_else(|| "it ended".into());
-            return Err(with_output(
-                format!("the server did not outlive its load: {how}"),
-                &server,
-            ));
+            let reason = format!("the server did not outlive its load: {how}");
+            return Err(with_whole_output(reason, &mut server));
         }
         let counted = match &self.metric {
             Metric::Command { words, .. } => Some(self.counted(words, is_stopped)?),
@@ -240,7 +238,7 @@ fn await_ready(
         Waited::Ended(end) => {
             let how = end.failure().unwrap_or_else(|| "it ended".into());
             let reason = format!("the server was not ready before its end: {how}");
-            Err(with_output(reason, server))
+            Err(with_whole_output(reason, server))
         }
         Waited::TooLong => {
             let seconds = READY_TIMEOUT.as_secs();
@@ -303,6 +301,14 @@ fn with_output(reason: String, running: &Contained) -> Failure {
         Some(said) => format!("{reason} (it printed: {said})"),
         None => reason,
     })
+}
+
+/// Like [`with_output`], for a program that has ended: waits for the rest of its output, which may
+/// arrive after the news of its end.
+fn with_whole_output(reason: String, ended: &mut Contained) -> Failure {
+    // The reason is the program's end, whatever else the supervisor reports.
+    let _ = ended.over();
+    with_output(reason, ended)
 }
 
 /// The end of an output in one line.
