@@ -441,7 +441,7 @@ static void wrong_arguments_return_errors(void)
     for (int status = HAUL_ERROR_PEER_GONE; status <= HAUL_ERROR_INTEGRITY; status++) {
         CHECK(strstr(haul_strerror(status), "not a status") == NULL);
     }
-    CHECK(strstr(haul_strerror(HAUL_ERROR_NOT_SEALED + 1), "not a status") != NULL);
+    CHECK(strstr(haul_strerror(1000), "not a status") != NULL);
 }
 
 /* A server forks for each connection. The worker or the server answers; the other process closes its
