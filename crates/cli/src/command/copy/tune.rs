@@ -282,7 +282,7 @@ fn sentence(verdict: &Verdict) -> String {
     };
     if !verdict.is_compared {
         let why = match verdict.part {
-            Part::Choices => "this processor has no other that is not far slower",
+            Part::Choices => "no other applies to this processor and these sizes",
             Part::Copies | Part::Fills => "no size here is large enough for another method",
         };
         return format!("{what}: nothing was measured, because {why}.");

@@ -69,10 +69,13 @@ pub(super) fn train(
     choose(config, "isa", isa, base, sets(base), &mut clock, context)
 }
 
-/// Whether training has anything to compare: without AVX-512, a processor has no other shape and no
-/// other instruction set.
-pub(super) fn has_alternatives(base: Policy) -> bool {
-    !(shapes(base).is_empty() && sets(base).is_empty())
+/// Whether training has anything to compare. Without AVX-512, a processor has no other shape and no
+/// other instruction set; a program may have no call of a size that is drawn.
+pub(super) fn has_alternatives(config: &Tune, base: Policy) -> bool {
+    let is_drawn = config.program.as_ref().is_none_or(|calls| {
+        of_program(calls, &SMALL_LEVELS).is_ok_and(|trials| !trials.is_empty())
+    });
+    is_drawn && !(shapes(base).is_empty() && sets(base).is_empty())
 }
 
 /// The alternative that costs the least over all trials, or the base; `None` if the run was

@@ -252,7 +252,7 @@ fn tune_part(
     };
     let Some(found) = found else { return Ok(None) };
     let is_compared = match part {
-        Part::Choices => choices::has_alternatives(base),
+        Part::Choices => choices::has_alternatives(config, base),
         Part::Copies => sizes::has_trainees(config, Function::Memcpy, context),
         Part::Fills => sizes::has_trainees(config, Function::Memset, context),
     };
