@@ -4,7 +4,7 @@
 //! uses masks for small copies, every size is one direct call.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use crate::arch::x86_64::masked;
+use crate::arch::x86_64::masked::unless_masked;
 use crate::{dispatch, small};
 
 /// Copies `length` bytes from `source` to `target`. The two may overlap, as in [`memmove`].
@@ -23,18 +23,21 @@ use crate::{dispatch, small};
 /// ```
 #[inline(always)]
 pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
-    unsafe {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if masked::copies_for_callers() {
-            dispatch::by_masks::copy(target, source, length);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        unless_masked!(CALLERS_COPIES, {
+            core::hint::cold_path();
+            // SAFETY: the caller's promise.
+            unsafe { memcpy_by_pieces(target, source, length) };
             return;
-        }
-        if length <= small::SMALL_MAX {
-            small::inlined::memcpy(target, source, length);
-        } else {
-            dispatch::copy_above_64(target, source, length);
-        }
+        });
+        // SAFETY: the caller's promise.
+        unsafe { dispatch::by_masks::copy(target, source, length) };
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        memcpy_by_pieces(target, source, length);
     }
 }
 
@@ -44,18 +47,21 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
 /// The conditions of [`memcpy`] apply.
 #[inline(always)]
 pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
-    unsafe {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if masked::copies_for_callers() {
-            dispatch::by_masks::copy(target, source, length);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        unless_masked!(CALLERS_COPIES, {
+            core::hint::cold_path();
+            // SAFETY: the caller's promise.
+            unsafe { memmove_by_pieces(target, source, length) };
             return;
-        }
-        if length <= small::SMALL_MAX {
-            small::inlined::memmove(target, source, length);
-        } else {
-            dispatch::copy_above_64(target, source, length);
-        }
+        });
+        // SAFETY: the caller's promise.
+        unsafe { dispatch::by_masks::copy(target, source, length) };
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        memmove_by_pieces(target, source, length);
     }
 }
 
@@ -65,13 +71,58 @@ pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
 /// `target` must be writable for `length` bytes.
 #[inline(always)]
 pub unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        unless_masked!(CALLERS_FILLS, {
+            core::hint::cold_path();
+            // SAFETY: the caller's promise.
+            unsafe { memset_by_pieces(target, byte, length) };
+            return;
+        });
+        // SAFETY: the caller's promise.
+        unsafe { dispatch::by_masks::call_fill(target, i32::from(byte), length) };
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        memset_by_pieces(target, byte, length);
+    }
+}
+
+/// # Safety
+/// The conditions of [`memcpy`] apply.
+#[inline(always)]
+unsafe fn memcpy_by_pieces(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and each branch has the length that its callee requires.
     unsafe {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if masked::fills_for_callers() {
-            dispatch::by_masks::call_fill(target, i32::from(byte), length);
-            return;
+        if length <= small::SMALL_MAX {
+            small::inlined::memcpy(target, source, length);
+        } else {
+            dispatch::copy_above_64(target, source, length);
         }
+    }
+}
+
+/// # Safety
+/// The conditions of [`memmove`] apply.
+#[inline(always)]
+unsafe fn memmove_by_pieces(target: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::inlined::memmove(target, source, length);
+        } else {
+            dispatch::copy_above_64(target, source, length);
+        }
+    }
+}
+
+/// # Safety
+/// The conditions of [`memset`] apply.
+#[inline(always)]
+unsafe fn memset_by_pieces(target: *mut u8, byte: u8, length: usize) {
+    // SAFETY: the caller's promise, and each branch has the length that its callee requires.
+    unsafe {
         if length <= small::SMALL_MAX {
             small::inlined::memset(target, byte, length);
         } else {
