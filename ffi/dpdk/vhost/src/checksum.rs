@@ -75,18 +75,17 @@ fn received(packet: &mut [u8], kind: u32, header_bytes: u32, checksum: Checksum)
     if u32::from(start) <= header_bytes && TRANSPORTS.contains(&(kind & TRANSPORT)) {
         return LACKS_CHECKSUM;
     }
-    let Some(part) = packet.get_mut(usize::from(start)..).filter(|part| !part.is_empty()) else {
+    let Some(part) = packet.get(usize::from(start)..).filter(|part| !part.is_empty()) else {
         return 0;
     };
     let sum = match ones_complement_sum(part) {
         u16::MAX => u16::MAX,
         sum => !sum,
     };
-    // librte_vhost adds both values in 16 bits, and writes to the wrong place if the sum wraps.
-    let place = part.get_mut(usize::from(offset)..).and_then(|rest| rest.first_chunk_mut());
-    if let Some(place) = place {
-        *place = sum.to_ne_bytes();
-    }
+    // A place that wraps is the guest's own error. Of a checksum at the packet's end, librte_vhost
+    // writes one byte behind the packet.
+    let place = packet.iter_mut().skip(start.wrapping_add(offset).into());
+    place.zip(sum.to_ne_bytes()).for_each(|(place, byte)| *place = byte);
     0
 }
 
