@@ -73,7 +73,10 @@ impl Burst {
             let taking = unsafe { Taking::new(functions, pool, room, all) };
             let Some(mut taking) = taking else { return STOPPED };
             let progress = ring.dequeue(&mut taking, room.bytes.into(), count.into());
-            taking.complete(device.is_compliant.load(Ordering::Relaxed));
+            let lacking = taking.complete(device.is_compliant.load(Ordering::Relaxed));
+            if lacking > 0 {
+                device.lacking.fetch_add(lacking, Ordering::Relaxed);
+            }
             progress
         };
         let theirs = |done: u16| {

@@ -172,6 +172,8 @@ pub(crate) struct Device {
     /// Whether packets without checksums get the flags of received packets, and not those of
     /// packets to send.
     pub(crate) is_compliant: AtomicBool,
+    /// Packets without checksum that this library moved.
+    pub(crate) lacking: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -211,7 +213,9 @@ impl Device {
             let [owes_calls, has_statistics, is_compliant] = [const { AtomicBool::new(false) }; 3];
             let state = State { life: Life::NONE, path: Vec::new(), refusal: None };
             let state = Mutex::new(state);
-            let device = Self { number, rings, owes_calls, has_statistics, is_compliant, state };
+            let lacking = AtomicU64::new(0);
+            let device =
+                Self { number, rings, owes_calls, has_statistics, is_compliant, lacking, state };
             // Only the thread of DPDK's sockets connects devices.
             let device = Box::leak(Box::new(device));
             slot.store(device, Ordering::Release);
@@ -356,6 +360,10 @@ impl Device {
         };
         let (served, handed) = (sum(|ring| &ring.served), sum(|ring| &ring.handed));
         report(&path, format_args!("served {served} packets, handed {handed} to DPDK"));
+        let lacking = self.lacking.swap(0, Ordering::Relaxed);
+        if lacking > 0 {
+            report(&path, format_args!("of these, {lacking} from the guest lacked a checksum"));
+        }
     }
 
     /// The device's path.

@@ -186,13 +186,14 @@ impl<'a> Taking<'a> {
         Some(cache.packets[cache.length as usize])
     }
 
-    /// Completes the packets that lack a checksum, after all were copied. For `is_compliant` see
-    /// [`checksum::set`].
+    /// Completes the packets that lack a checksum, after all were copied, and returns their number.
+    /// For `is_compliant` see [`checksum::set`].
     #[inline]
-    pub(crate) fn complete(self, is_compliant: bool) {
+    pub(crate) fn complete(self, is_compliant: bool) -> u64 {
         if !self.has_marks {
-            return;
+            return 0;
         }
+        let mut count = 0;
         for packet in &self.packets[..self.taken] {
             // SAFETY: a packet that was taken, and is still this call's.
             let request = std::mem::take(unsafe { &mut (**packet).transmit });
@@ -201,8 +202,10 @@ impl<'a> Taking<'a> {
                 let checksum = Checksum { start, offset };
                 // SAFETY: as above; it has one segment.
                 unsafe { checksum::set(self.functions, *packet, checksum, is_compliant) };
+                count += 1;
             }
         }
+        count
     }
 
     #[cold]

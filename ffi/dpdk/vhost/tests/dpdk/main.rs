@@ -6,6 +6,7 @@
 //! - [`front`]: a front end that sends and writes anything;
 //! - `checksums`: packets that lack a checksum, with any headers;
 //! - `announcements`: such a front end, which asks for announcements of its address;
+//! - `kernel`: a kernel's own driver as the guest, behind the library;
 //! - `orders`: such front ends, which send messages in random orders.
 
 mod announcements;
@@ -14,6 +15,7 @@ mod checksums;
 #[path = "../../../../../crates/forward/tests/vhost/front.rs"]
 mod front;
 mod guest;
+mod kernel;
 mod orders;
 mod testpmd;
 
