@@ -86,8 +86,9 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
         for (part, first) in scratch.parts[before..].iter_mut().zip(firsts) {
             let mut request = Request::Copy;
             if P::CHECKS_HEADERS {
+                let header = part.source.wrapping_sub(header_bytes);
                 // SAFETY: the header lies in front of the packet, as looked up above.
-                request = unsafe { Request::of(part.source.sub(header_bytes)) };
+                request = unsafe { Request::of(header) };
                 if !request.is_served(self.has_checksums) {
                     break;
                 }
