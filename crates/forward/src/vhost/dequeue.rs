@@ -51,8 +51,8 @@ impl AnyActive {
 }
 
 impl<L: Layout, M: GuestMemory> Active<L, M> {
-    /// Dequeues these chains of `scratch.firsts`, from the first on, while each is one descriptor whose packet has at most
-    /// `longest` bytes and fits into one buffer.
+    /// Dequeues these chains of `scratch.firsts`, from the first on, while each is one descriptor
+    /// whose packet has at most `longest` bytes and fits into one buffer.
     #[inline]
     pub(super) fn dequeue_fast<P: Incoming>(
         &mut self,

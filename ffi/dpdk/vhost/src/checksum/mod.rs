@@ -1,6 +1,6 @@
-//! Packets of a guest that lack a checksum: what librte_vhost sets in such a packet, in each of
-//! its two ways (lib/vhost/virtio_net.c, equal from 22.11 to 26.07: `vhost_dequeue_offload` and
-//! `vhost_dequeue_offload_legacy`).
+//! Packets of a guest that lack a checksum: what librte_vhost sets in such a packet, with
+//! RTE_VHOST_USER_NET_COMPLIANT_OL_FLAGS and without it (lib/vhost/virtio_net.c, equal from 22.11
+//! to 26.07: `vhost_dequeue_offload` and `vhost_dequeue_offload_legacy`).
 //!
 //! The guest's values are checked against the copied packet, which the guest cannot change.
 
@@ -35,8 +35,8 @@ const SCTP: u8 = 132;
 /// The number of bits of a header's length in `Mbuf::transmit` (RTE_MBUF_L2_LEN_BITS).
 const LINK_BITS: u32 = 7;
 
-/// Sets what librte_vhost sets in a packet that lacks a checksum. `is_compliant` selects the way
-/// of RTE_VHOST_USER_NET_COMPLIANT_OL_FLAGS.
+/// Sets what librte_vhost sets in a packet that lacks a checksum. `is_compliant` says whether
+/// the program asked for RTE_VHOST_USER_NET_COMPLIANT_OL_FLAGS.
 ///
 /// # Safety
 /// The packet is valid, has one segment, and is the caller's.

@@ -223,12 +223,13 @@ fn property(line: &str) -> Option<&str> {
 }
 
 #[test]
-fn packets_without_checksum_look_as_without_library() {
-    if !is_here("packets_without_checksum_look_as_without_library") {
+fn packets_without_checksum_equal_those_without_library() {
+    if !is_here("packets_without_checksum_equal_those_without_library") {
         return;
     }
     let features = VERSION_1 | MERGEABLE | INDIRECT | CHECKSUMS;
-    // RTE_ETH_RX_OFFLOAD_UDP_CKSUM and _TCP_CKSUM: the driver leaves the flags as librte_vhost sets them.
+    // RTE_ETH_RX_OFFLOAD_UDP_CKSUM and _TCP_CKSUM: the driver leaves the flags as librte_vhost sets
+    // them.
     let received: &[&str] = &["--rx-offloads=0xc"];
     for (options, own, features) in [
         ("", received, features),

@@ -27,7 +27,8 @@ unsafe impl GuestMemory for Flat {
     }
 }
 
-/// Packets that begin with 0xDD have segments of 11 bytes, those with 0xEE ask for more than a copy.
+/// Packets that begin with 0xDD have segments of 11 bytes. Those with 0xEE ask for more than a
+/// copy.
 struct Packets(Vec<Vec<u8>>);
 
 // SAFETY: the vectors are not changed.
