@@ -19,6 +19,10 @@ pub unsafe trait GuestMemory: Debug {
     /// Translates the address `guest` in the guest to an address in this process, if all `bytes`
     /// bytes there are in one region.
     fn at(&self, cached: &mut Self::Cached, guest: u64, bytes: u64) -> Option<NonNull<u8>>;
+
+    /// Translates the address `guest` as [`GuestMemory::at`] does. Also returns the number of bytes
+    /// from there to the end of the region, all of which can be read and written.
+    fn part(&self, cached: &mut Self::Cached, guest: u64) -> Option<(NonNull<u8>, u64)>;
 }
 
 /// Packets that go to a guest, in order.
@@ -34,6 +38,23 @@ pub unsafe trait Outgoing {
 
     /// The bytes of a packet that [`Outgoing::is_one`].
     fn first(&self, index: usize) -> Segment;
+
+    /// Whether the packet asks for nothing but a copy, and has [`Outgoing::length`] bytes in its
+    /// segments. Cost: a visit of each segment.
+    fn is_plain(&self, index: usize) -> bool;
+
+    /// The bytes of a packet that [`Outgoing::is_plain`], in order.
+    fn segments(&self, index: usize) -> impl Iterator<Item = Segment>;
+}
+
+/// A checksum of a packet that its sender has left out: `csum_start` and `csum_offset` of section
+/// 5.1.6 of virtio 1.2, as the sender wrote them. They may lie outside the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksum {
+    /// The offset in bytes at which the checksummed part of the packet begins.
+    pub start: u16,
+    /// The offset in bytes of the checksum behind `start`.
+    pub offset: u16,
 }
 
 /// Buffers for packets that come from a guest.
@@ -42,12 +63,17 @@ pub unsafe trait Outgoing {
 /// `length` bytes at an address that [`Incoming::take`] returns can be written until the ring has
 /// copied the packet.
 pub unsafe trait Incoming {
-    /// Whether a packet whose header is not zero is left in the ring.
+    /// Whether the headers of packets have a meaning. A packet whose header asks for more than a
+    /// checksum is then left in the ring.
     const CHECKS_HEADERS: bool;
 
     /// Appends a packet of `length` bytes, which are not initialized, and returns the address of
     /// its bytes. `None` if no buffer is free, or the packet does not fit into one.
     fn take(&mut self, length: usize) -> Option<NonNull<u8>>;
+
+    /// Records that the packet of the last [`Incoming::take`] lacks a checksum. Called only with
+    /// [`Incoming::CHECKS_HEADERS`], and before the packet's bytes are copied.
+    fn lacks(&mut self, checksum: Checksum);
 }
 
 // SAFETY: the mappings live as long as the value.
@@ -57,6 +83,10 @@ unsafe impl GuestMemory for Guest {
     #[inline(always)]
     fn at(&self, cached: &mut Cached, guest: u64, bytes: u64) -> Option<NonNull<u8>> {
         Guest::at(self, cached, guest, bytes)
+    }
+
+    fn part(&self, cached: &mut Cached, guest: u64) -> Option<(NonNull<u8>, u64)> {
+        Guest::part(self, cached, guest)
     }
 }
 
@@ -83,6 +113,14 @@ unsafe impl Outgoing for PoolPackets<'_> {
     fn first(&self, index: usize) -> Segment {
         self.pool.first(&Packet::from_index(self.indices[index]))
     }
+
+    fn is_plain(&self, _: usize) -> bool {
+        true
+    }
+
+    fn segments(&self, index: usize) -> impl Iterator<Item = Segment> {
+        self.pool.segments(&Packet::from_index(self.indices[index]))
+    }
 }
 
 /// A burst that receives packets of a pool.
@@ -103,5 +141,8 @@ unsafe impl Incoming for PoolRoom<'_> {
         let at = self.pool.first(&packet).pointer;
         self.burst.push(packet);
         Some(at)
+    }
+    fn lacks(&mut self, _: Checksum) {
+        // The headers have no meaning here.
     }
 }

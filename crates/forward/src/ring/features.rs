@@ -1,5 +1,7 @@
 //! Feature bits, and the header in front of each packet, of virtio 1.2.
 
+/// VIRTIO_NET_F_CSUM, section 5.1.3: the driver may leave checksums to the device.
+pub(crate) const CHECKSUMS: u64 = 1;
 /// VIRTIO_NET_F_MRG_RXBUF, section 5.1.3: a packet may use several of the driver's buffers.
 pub(crate) const MERGEABLE: u64 = 1 << 15;
 /// VIRTIO_NET_F_MQ, section 5.1.3: several queue pairs.
@@ -21,9 +23,14 @@ pub(crate) const IN_ORDER: u64 = 1 << 35;
 
 /// Bytes of struct virtio_net_hdr in front of a packet, section 5.1.6.
 pub(crate) fn header_bytes(features: u64) -> usize {
-    if features & (MERGEABLE | VERSION_1) != 0 { 12 } else { 10 }
+    if features & (MERGEABLE | VERSION_1) != 0 { HEADER_BYTES_MAX } else { HEADER_BYTES_MIN }
 }
 
+/// VIRTIO_NET_HDR_F_NEEDS_CSUM, section 5.1.6: the packet lacks a checksum.
+pub(crate) const NEEDS_CHECKSUM: u8 = 1;
+
+/// Shortest such header.
+pub(crate) const HEADER_BYTES_MIN: usize = 10;
 /// Longest such header.
 pub(crate) const HEADER_BYTES_MAX: usize = 12;
 

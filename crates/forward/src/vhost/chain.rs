@@ -7,8 +7,8 @@ use super::layout::{Bad, Broken, Chain, First, Layout, Walk};
 use super::vring::Active;
 use crate::copy::Part;
 use crate::counters::DropReason;
+use crate::packets::GuestMemory;
 use crate::ring::split::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE};
-use haul_peer::guest::Guest;
 
 /// Contiguous bytes of the guest's memory.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub(super) struct Gathered<P> {
     pub(super) next: P,
 }
 
-impl<L: Layout> Active<L, Guest> {
+impl<L: Layout, M: GuestMemory> Active<L, M> {
     /// Appends the pieces of the chain at a location to `pieces`; `None` if no chain is available
     /// there. `writes` selects the required kind of descriptors. For a [`Bad`] chain, `pieces`
     /// stays unchanged.

@@ -1,14 +1,18 @@
 //! Packets from the guest to the host, with the passes of [`enqueue`](super::enqueue) in the
 //! other direction.
 
+use std::ops::Range;
+use std::ptr::NonNull;
+
 use super::chain::{Gathered, Piece, Scratch, zip};
-use super::enqueue::Fast;
+use super::enqueue::{Fast, Single};
 use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
 use crate::copy::{Copier, Part};
 use crate::counters::{Direction, DropReason};
-use crate::packets::{GuestMemory, Incoming, PoolRoom};
+use crate::packets::{Checksum, GuestMemory, Incoming, PoolRoom};
 use crate::pool::{Burst, PACKET_BYTES_MAX, Pool, ROOM_BYTES};
+use crate::ring::features::{HEADER_BYTES_MIN, NEEDS_CHECKSUM};
 use crate::ring::prefetch;
 use haul_peer::guest::Guest;
 
@@ -47,19 +51,20 @@ impl AnyActive {
 }
 
 impl<L: Layout, M: GuestMemory> Active<L, M> {
-    /// Dequeues chains, from the first on, while each is one descriptor whose packet has at most
-    /// `longest` bytes and fits into one buffer.
+    /// Dequeues these chains of `scratch.firsts`, from the first on, while each is one descriptor
+    /// whose packet has at most `longest` bytes and fits into one buffer.
     #[inline]
     pub(super) fn dequeue_fast<P: Incoming>(
         &mut self,
         room: &mut P,
         longest: usize,
-        ready: usize,
+        chains: Range<usize>,
         scratch: &mut Scratch,
     ) -> Fast {
-        let header_bytes = self.header_bytes;
+        let (header_bytes, ready) = (self.header_bytes, chains.len());
         let before = scratch.parts.len();
-        for first in &scratch.firsts[..ready] {
+        let firsts = &scratch.firsts[chains];
+        for first in firsts {
             let First { id, flags, length: bytes, address } = *first;
             let length = (bytes as usize).wrapping_sub(header_bytes);
             let is_fit = flags == 0
@@ -78,12 +83,20 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
             scratch.parts.push(Part { target: std::ptr::null_mut(), source, length });
         }
         let (mut packets, mut bytes) = (0, 0);
-        for (part, first) in scratch.parts[before..].iter_mut().zip(&scratch.firsts) {
-            // SAFETY: the header lies in front of the packet, as looked up above.
-            if P::CHECKS_HEADERS && unsafe { asks_for_offload(part.source, header_bytes) } {
-                break;
+        for (part, first) in scratch.parts[before..].iter_mut().zip(firsts) {
+            let mut request = Request::Copy;
+            if P::CHECKS_HEADERS {
+                let header = part.source.wrapping_sub(header_bytes);
+                // SAFETY: the header lies in front of the packet, as looked up above.
+                request = unsafe { Request::of(header) };
+                if !request.is_served(self.has_checksums) {
+                    break;
+                }
             }
             let Some(target) = room.take(part.length) else { break };
+            if let Request::Checksum(checksum) = request {
+                room.lacks(checksum);
+            }
             part.target = target.as_ptr();
             bytes += part.length as u64;
             self.ring.use_chain(Chain { id: first.id, descriptors: 1 }, 0);
@@ -94,17 +107,101 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
     }
 }
 
-/// Whether the header in front of a packet has a flag or a segmentation: its first two bytes,
-/// `flags` and `gso_type` of section 5.1.6. They are read once.
-///
-/// # Safety
-/// `header_bytes`, at least 2, can be read in front of `packet`.
-#[inline(always)]
-unsafe fn asks_for_offload(packet: *const u8, header_bytes: usize) -> bool {
-    // SAFETY: the caller's promise.
-    let header = unsafe { packet.sub(header_bytes) };
-    // SAFETY: the caller's promise.
-    unsafe { header.cast::<[u8; 2]>().read_volatile() != [0; 2] }
+/// What the header in front of a packet asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    /// Nothing but a copy.
+    Copy,
+    Checksum(Checksum),
+    /// A segmentation, or an unknown flag.
+    Other,
+}
+
+impl Request {
+    /// Reads each word of a header once: `flags` and `gso_type` of section 5.1.6, and, if the
+    /// packet lacks a checksum, `csum_start` and `csum_offset`.
+    ///
+    /// # Safety
+    /// The header's first 10 bytes can be read.
+    #[inline(always)]
+    unsafe fn of(header: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        let kind = unsafe { header.cast::<[u8; 2]>().read_volatile() };
+        match kind {
+            [0, 0] => Self::Copy,
+            [NEEDS_CHECKSUM, 0] => {
+                let words = header.wrapping_add(CHECKSUM_AT).cast::<[[u8; 2]; 2]>();
+                // SAFETY: the caller's promise.
+                let [start, offset] = unsafe { words.read_volatile() }.map(u16::from_le_bytes);
+                Self::Checksum(Checksum { start, offset })
+            }
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether a copy, and the record of a checksum, are all that the packet needs. Without the
+    /// feature, a header has no checksum.
+    #[inline(always)]
+    fn is_served(self, has_checksums: bool) -> bool {
+        match self {
+            Self::Copy => true,
+            Self::Checksum(_) => has_checksums,
+            Self::Other => false,
+        }
+    }
+}
+
+/// The offset of `csum_start` in a header, section 5.1.6.
+const CHECKSUM_AT: usize = 6;
+
+impl<L: Layout, M: GuestMemory> Active<L, M> {
+    /// Dequeues a chain of any form whose packet has at most `longest` bytes and fits into one
+    /// buffer.
+    #[inline(never)]
+    pub(super) fn dequeue_gathered<P: Incoming>(
+        &mut self,
+        room: &mut P,
+        longest: usize,
+        scratch: &mut Scratch,
+    ) -> Result<Single, Broken> {
+        scratch.pieces.clear();
+        let gathered = self.gather(self.ring.location(), false, &mut scratch.pieces)?;
+        let Some(Gathered { chain, bytes, .. }) = gathered else { return Ok(Single::Waits) };
+        let Ok(bytes) = bytes else { return Ok(Single::Stops) };
+        let length = bytes.wrapping_sub(self.header_bytes);
+        if !(PACKET_BYTES_MIN..=longest).contains(&length) {
+            return Ok(Single::Stops);
+        }
+        let pieces = || scratch.pieces.iter().map(|Piece { at, length }| (*at, *length));
+        let request = if P::CHECKS_HEADERS { gathered_request(pieces()) } else { Request::Copy };
+        if !request.is_served(self.has_checksums) {
+            return Ok(Single::Stops);
+        }
+        let Some(target) = room.take(length) else { return Ok(Single::Stops) };
+        if let Request::Checksum(checksum) = request {
+            room.lacks(checksum);
+        }
+        self.ring.use_chain(chain, 0);
+        let target = std::iter::once((target, length));
+        zip(pieces(), self.header_bytes, target, |source, target, length| {
+            let (target, source) = (target.as_ptr(), source.as_ptr().cast_const());
+            scratch.parts.push(Part { target, source, length });
+        });
+        Ok(Single::Passed { chains: 1 })
+    }
+}
+
+/// What the header at the beginning of these pieces asks for. The pieces have more bytes than a
+/// header, which is copied once.
+fn gathered_request(pieces: impl Iterator<Item = (NonNull<u8>, usize)>) -> Request {
+    let mut header = [0_u8; HEADER_BYTES_MIN];
+    let target = std::iter::once((NonNull::from(&mut header).cast(), header.len()));
+    zip(pieces, 0, target, |source, target, length| {
+        // SAFETY: the source lies in the guest's memory, as gathered, and the target in the header.
+        unsafe { haul_copy::memcpy(target.as_ptr(), source.as_ptr(), length) }
+    });
+    // SAFETY: the header has 10 bytes.
+    unsafe { Request::of(header.as_ptr()) }
 }
 
 impl<L: Layout> Active<L, Guest> {
@@ -167,7 +264,7 @@ impl<L: Layout> Active<L, Guest> {
             let wanted = burst.room().min(scratch.firsts.len());
             let ready = self.ring.poll(&mut scratch.firsts[..wanted])?;
             let mut room = PoolRoom { pool: &mut *pool, burst: &mut *burst };
-            let fast = self.dequeue_fast(&mut room, ROOM_BYTES, ready, scratch);
+            let fast = self.dequeue_fast(&mut room, ROOM_BYTES, 0..ready, scratch);
             bytes += fast.bytes;
             if fast.packets == ready {
                 if ready < wanted {

@@ -15,6 +15,7 @@
 //! A packet that does not fit into one descriptor goes through [`gather`](Active), one packet at a
 //! time.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::chain::{Gathered, PACKET_DESCRIPTORS_MAX, Piece, Scratch, zip};
@@ -23,25 +24,25 @@ use super::vring::{Active, AnyActive};
 use crate::copy::{Copier, Part};
 use crate::counters::{Direction, DropReason};
 use crate::packets::{GuestMemory, Outgoing, PoolPackets};
-use crate::pool::{Burst, Packet, Pool};
+use crate::pool::{Burst, Packet, Pool, Segment};
 use crate::ring::features::{self, HEADER_BYTES_MAX};
 use crate::ring::prefetch;
 use crate::ring::split::WRITE;
 use haul_peer::guest::Guest;
 
 impl<L: Layout, M: GuestMemory> Active<L, M> {
-    /// Enqueues packets, from the one at `start` on, into the chains of `scratch.firsts`, while
+    /// Enqueues packets, from the one at `start` on, into these chains of `scratch.firsts`, while
     /// each fits into a buffer of one descriptor. There are at least as many packets as chains.
     #[inline]
     pub(super) fn enqueue_fast(
         &mut self,
         packets: &impl Outgoing,
         start: usize,
-        ready: usize,
+        chains: Range<usize>,
         scratch: &mut Scratch,
     ) -> Fast {
         let mut fit = 0;
-        let firsts = &scratch.firsts[..ready];
+        let firsts = &scratch.firsts[chains];
         for (first, target) in firsts.iter().zip(&mut scratch.targets) {
             let First { id, flags, length, address } = *first;
             let needed = self.header_bytes + packets.length(start + fit);
@@ -88,6 +89,17 @@ struct Tally {
     bytes: u64,
     /// The number of the burst's packets that were consumed: sent or dropped.
     consumed: usize,
+}
+
+/// The result for one packet of a program that manages its ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Single {
+    /// It took this number of chains.
+    Passed { chains: usize },
+    /// The ring has too few chains for the packet.
+    Waits,
+    /// The program must handle the packet.
+    Stops,
 }
 
 /// The result for one packet.
@@ -143,7 +155,7 @@ impl<L: Layout> Active<L, Guest> {
             let wanted = packets.len().min(scratch.firsts.len());
             let ready = self.ring.poll(&mut scratch.firsts[..wanted])?;
             let packets = PoolPackets { pool, indices: packets };
-            let fast = self.enqueue_fast(&packets, 0, ready, scratch);
+            let fast = self.enqueue_fast(&packets, 0, 0..ready, scratch);
             done.packets += fast.packets;
             done.bytes += fast.bytes;
             done.consumed += fast.packets;
@@ -188,28 +200,89 @@ impl<L: Layout> Active<L, Guest> {
         scratch: &mut Scratch,
     ) -> Result<Outcome, Broken> {
         let needed = self.header_bytes + pool.length(packet);
+        let mut chosen = NONE_CHOSEN;
+        Ok(match self.reserve(needed, &mut chosen, scratch)? {
+            Reserved::Chains(chains) => {
+                self.fill(pool.segments(packet), &chosen[..chains], scratch);
+                Outcome::Sent
+            }
+            Reserved::TooFew => Outcome::Waits,
+            Reserved::Never(chains, reason) => self.return_empty(&chosen[..chains], reason),
+        })
+    }
+
+    /// Returns chains to the guest with no bytes written.
+    fn return_empty(&mut self, chosen: &[(Chain, u32)], reason: DropReason) -> Outcome {
+        for (chain, _) in chosen {
+            self.ring.use_chain(*chain, 0);
+        }
+        Outcome::Dropped(reason)
+    }
+}
+
+impl<L: Layout, M: GuestMemory> Active<L, M> {
+    /// Enqueues the packet at `index` into chains of any form, if it asks for nothing but a copy.
+    #[inline(never)]
+    pub(super) fn enqueue_gathered(
+        &mut self,
+        packets: &impl Outgoing,
+        index: usize,
+        scratch: &mut Scratch,
+    ) -> Result<Single, Broken> {
+        if !packets.is_plain(index) {
+            return Ok(Single::Stops);
+        }
+        let needed = self.header_bytes + packets.length(index);
+        let mut chosen = NONE_CHOSEN;
+        Ok(match self.reserve(needed, &mut chosen, scratch)? {
+            Reserved::Chains(chains) => {
+                self.fill(packets.segments(index), &chosen[..chains], scratch);
+                Single::Passed { chains }
+            }
+            Reserved::TooFew => Single::Waits,
+            Reserved::Never(..) => Single::Stops,
+        })
+    }
+
+    /// Chooses the chains for a header and packet of `needed` bytes, and records their pieces.
+    fn reserve(
+        &mut self,
+        needed: usize,
+        chosen: &mut [Used; CHAINS_MAX],
+        scratch: &mut Scratch,
+    ) -> Result<Reserved, Broken> {
         let followed = self.followed;
         scratch.pieces.clear();
         let (mut room, mut chains, mut location) = (0, 0_usize, self.ring.location());
-        // The used entries: each chain, and how many bytes of the packet the chain holds.
-        let mut chosen = [(Chain::default(), 0_u32); CHAINS_MAX];
         while room < needed {
             let is_long = self.followed - followed > PACKET_DESCRIPTORS_MAX;
             if chains == CHAINS_MAX || is_long || (chains > 0 && !self.is_mergeable) {
                 // Without mergeable buffers, a later chain cannot help.
-                return Ok(self.return_empty(&chosen[..chains], DropReason::TooLong));
+                return Ok(Reserved::Never(chains, DropReason::TooLong));
             }
             let gathered = self.gather(location, true, &mut scratch.pieces)?;
-            let Some(Gathered { chain, bytes, next }) = gathered else { return Ok(Outcome::Waits) };
+            let Some(Gathered { chain, bytes, next }) = gathered else {
+                return Ok(Reserved::TooFew);
+            };
             let length = bytes.unwrap_or(0);
             chosen[chains] = (chain, length.min(needed - room) as u32);
             (chains, location) = (chains + 1, next);
             if bytes == Err(Bad) {
-                return Ok(self.return_empty(&chosen[..chains], DropReason::BadDescriptor));
+                return Ok(Reserved::Never(chains, DropReason::BadDescriptor));
             }
             room += length;
         }
-        let count = if self.header_bytes < HEADER_BYTES_MAX { 0 } else { chains as u16 };
+        Ok(Reserved::Chains(chains))
+    }
+
+    /// Writes the header, records the copies of a packet's segments, and uses the chains.
+    fn fill(
+        &mut self,
+        segments: impl Iterator<Item = Segment>,
+        chosen: &[Used],
+        scratch: &mut Scratch,
+    ) {
+        let count = if self.header_bytes < HEADER_BYTES_MAX { 0 } else { chosen.len() as u16 };
         let header = features::header(count);
         let header = &header[..self.header_bytes];
         // The header may cross into the next chain if the guest made the first one shorter.
@@ -222,28 +295,34 @@ impl<L: Layout> Active<L, Guest> {
             // header.
             unsafe { haul_copy::memcpy(target.as_ptr(), source.as_ptr(), length) }
         });
-        let segments = pool.segments(packet).map(|segment| (segment.pointer, segment.length));
+        let segments = segments.map(|segment| (segment.pointer, segment.length));
         zip(pieces(), self.header_bytes, segments, |target, source, length| {
             let (target, source) = (target.as_ptr(), source.as_ptr());
             scratch.parts.push(Part { target, source, length });
         });
-        for (chain, written) in &chosen[..chains] {
+        for (chain, written) in chosen {
             self.ring.use_chain(*chain, *written);
         }
-        Ok(Outcome::Sent)
-    }
-
-    /// Returns chains to the guest with no bytes written.
-    fn return_empty(&mut self, chosen: &[(Chain, u32)], reason: DropReason) -> Outcome {
-        for (chain, _) in chosen {
-            self.ring.use_chain(*chain, 0);
-        }
-        Outcome::Dropped(reason)
     }
 }
 
 /// The largest number of chains per packet: buffers of 64 B still hold the longest packet.
 const CHAINS_MAX: usize = 256;
+
+/// A chosen chain, and how many bytes of header and packet it holds.
+type Used = (Chain, u32);
+
+const NONE_CHOSEN: [Used; CHAINS_MAX] = [(Chain { id: 0, descriptors: 0 }, 0); CHAINS_MAX];
+
+/// The chains that were chosen for a packet.
+enum Reserved {
+    /// This number of chains holds the packet.
+    Chains(usize),
+    /// The guest has made too few chains available.
+    TooFew,
+    /// The packet does not fit into this number of chains, or the last of them is invalid.
+    Never(usize, DropReason),
+}
 
 /// The number of a packet's bytes whose cache lines are prefetched before they are written. The
 /// processor's own prefetcher fetches the later lines.

@@ -28,6 +28,8 @@ pub(super) struct Active<L, M: GuestMemory> {
     pub(super) header_bytes: usize,
     pub(super) is_mergeable: bool,
     pub(super) has_indirect: bool,
+    /// Whether the guest may leave checksums to the device.
+    pub(super) has_checksums: bool,
     pub(super) back_off: BackOff,
     /// The number of descriptors that were followed in this call.
     pub(super) followed: usize,
@@ -247,6 +249,7 @@ impl<L, M: GuestMemory> Active<L, M> {
             header_bytes: features::header_bytes(features),
             is_mergeable: features & features::MERGEABLE != 0,
             has_indirect: features & features::INDIRECT != 0,
+            has_checksums: features & features::CHECKSUMS != 0,
             back_off: BackOff::new(),
             followed: 0,
         }

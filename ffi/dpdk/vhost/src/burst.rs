@@ -1,5 +1,5 @@
-//! Packets: this library moves those from the first on that are a plain copy, and DPDK moves the
-//! others.
+//! Packets: this library moves those from the first on that need only copies and the flag of a
+//! checksum, and DPDK moves the others.
 
 use core::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -72,7 +72,12 @@ impl Burst {
             // SAFETY: the pool was just found, and this thread calls no function of it meanwhile.
             let taking = unsafe { Taking::new(functions, pool, room, all) };
             let Some(mut taking) = taking else { return STOPPED };
-            ring.dequeue(&mut taking, room.bytes.into(), count.into())
+            let progress = ring.dequeue(&mut taking, room.bytes.into(), count.into());
+            let lacking = taking.complete(device.is_compliant.load(Ordering::Relaxed));
+            if lacking > 0 {
+                device.lacking.fetch_add(lacking, Ordering::Relaxed);
+            }
+            progress
         };
         let theirs = |done: u16| {
             // SAFETY: `done` is at most `count`.

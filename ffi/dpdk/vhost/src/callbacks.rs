@@ -41,8 +41,8 @@ fn own(functions: Option<&Functions>, device: c_int) -> Option<Callbacks> {
 unsafe extern "C" fn new_connection(number: c_int) -> c_int {
     let Some(functions) = functions() else { return 0 };
     let path = paths::name(functions, number);
-    let (own, has_statistics) = paths::of(&path);
-    Device::connect(number, &path, has_statistics);
+    let (own, flags) = paths::of(&path);
+    Device::connect(number, &path, flags);
     // SAFETY: the callbacks live as long as the process; DPDK copies their addresses.
     let result = unsafe {
         (functions.rte_vhost_extern_callback_register)(number, &raw const MESSAGES, null_mut())

@@ -12,6 +12,7 @@ use crate::dpdk::{DEVICES_MAX, Functions, MemoryTable, Vring};
 use crate::gate::Gate;
 use crate::life::{Event, Life, Message, RINGS_MAX};
 use crate::notice::print;
+use crate::paths::Flags;
 use crate::settings::settings;
 use crate::statistics::Statistics;
 
@@ -55,6 +56,15 @@ unsafe impl GuestMemory for Regions {
             self.0.iter().enumerate().find_map(|(index, region)| Some((index, inside(region)?)))?;
         *cached = index;
         Some(found)
+    }
+
+    fn part(&self, cached: &mut usize, guest: u64) -> Option<(NonNull<u8>, u64)> {
+        let offset = |region: &Region| guest.wrapping_sub(region.guest);
+        let index = self.0.iter().position(|region| offset(region) < region.bytes)?;
+        *cached = index;
+        let (region, offset) = (&self.0[index], offset(&self.0[index]));
+        // SAFETY: the offset is inside the region.
+        Some((unsafe { region.first.add(offset as usize) }, region.bytes - offset))
     }
 }
 
@@ -159,6 +169,11 @@ pub(crate) struct Device {
     /// Whether a ring may owe a call.
     pub(crate) owes_calls: AtomicBool,
     pub(crate) has_statistics: AtomicBool,
+    /// Whether packets without checksums get the flags of received packets, and not those of
+    /// packets to send.
+    pub(crate) is_compliant: AtomicBool,
+    /// Packets without checksum that this library moved.
+    pub(crate) lacking: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -189,22 +204,25 @@ fn report(path: &[u8], text: std::fmt::Arguments<'_>) {
 
 impl Device {
     /// A front end has connected.
-    pub(crate) fn connect(number: c_int, path: &[u8], has_statistics: bool) {
+    pub(crate) fn connect(number: c_int, path: &[u8], flags: Flags) {
         let Some(slot) = usize::try_from(number).ok().and_then(|index| DEVICES.get(index)) else {
             return;
         };
         let device = find(number).unwrap_or_else(|| {
             let rings = (0..RINGS_MAX).map(|_| Ring::new()).collect();
-            let (owes_calls, has_statistics) = (AtomicBool::new(false), AtomicBool::new(false));
+            let [owes_calls, has_statistics, is_compliant] = [const { AtomicBool::new(false) }; 3];
             let state = State { life: Life::NONE, path: Vec::new(), refusal: None };
             let state = Mutex::new(state);
-            let device = Self { number, rings, owes_calls, has_statistics, state };
+            let lacking = AtomicU64::new(0);
+            let device =
+                Self { number, rings, owes_calls, has_statistics, is_compliant, lacking, state };
             // Only the thread of DPDK's sockets connects devices.
             let device = Box::leak(Box::new(device));
             slot.store(device, Ordering::Release);
             device
         });
-        device.has_statistics.store(has_statistics, Ordering::Relaxed);
+        device.has_statistics.store(flags.has_statistics(), Ordering::Relaxed);
+        device.is_compliant.store(flags.is_compliant(), Ordering::Relaxed);
         for ring in &device.rings {
             ring.statistics.reset();
         }
@@ -342,6 +360,10 @@ impl Device {
         };
         let (served, handed) = (sum(|ring| &ring.served), sum(|ring| &ring.handed));
         report(&path, format_args!("served {served} packets, handed {handed} to DPDK"));
+        let lacking = self.lacking.swap(0, Ordering::Relaxed);
+        if lacking > 0 {
+            report(&path, format_args!("of these, {lacking} from the guest lacked a checksum"));
+        }
     }
 
     /// The device's path.

@@ -90,7 +90,29 @@ pub(crate) struct Stat {
 #[derive(Clone, Copy)]
 pub(crate) struct StatName(pub(crate) [u8; 64]);
 
+/// `struct rte_net_hdr_lens`: the lengths of a packet's headers, of which those of an inner packet
+/// are not used.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeaderBytes {
+    link: u8,
+    inner_link: u8,
+    network: u16,
+    inner_network: u16,
+    tunnel: u16,
+    transport: u8,
+    inner_transport: u8,
+}
+
+impl HeaderBytes {
+    /// The length of all outer headers.
+    pub(crate) fn sum(self) -> u32 {
+        u32::from(self.link) + u32::from(self.network) + u32::from(self.transport)
+    }
+}
+
 const _: () = {
+    assert!(size_of::<HeaderBytes>() == 10 && offset_of!(HeaderBytes, transport) == 8);
     assert!(cfg!(target_pointer_width = "64") && cfg!(target_endian = "little"));
     assert!(size_of::<Callbacks>() == 64 && offset_of!(Callbacks, new_connection) == 32);
     assert!(offset_of!(MessageStart, ring) == 12);
@@ -146,6 +168,7 @@ functions! {
     rte_vhost_vring_stats_get_names:
         unsafe extern "C" fn(c_int, u16, *mut StatName, c_uint) -> c_int,
     rte_pktmbuf_free_bulk: unsafe extern "C" fn(*mut *mut Mbuf, c_uint),
+    rte_net_get_ptype: unsafe extern "C" fn(*const Mbuf, *mut HeaderBytes, u32) -> u32,
     rte_net_make_rarp_packet: unsafe extern "C" fn(*mut Mempool, *const [u8; 6]) -> *mut Mbuf,
 }
 

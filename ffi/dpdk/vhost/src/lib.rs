@@ -1,8 +1,8 @@
 //! `libhaul_rte_vhost.so`: haul's rings and copy under an unmodified DPDK program's vhost.
 //!
 //! `LD_PRELOAD=libhaul_rte_vhost.so program`: this library receives the program's calls of
-//! `rte_vhost_enqueue_burst` and `rte_vhost_dequeue_burst`. It moves the packets that are a plain
-//! copy into one buffer or from one, and hands all others to DPDK, in order. It keeps no progress
+//! `rte_vhost_enqueue_burst` and `rte_vhost_dequeue_burst`. It moves the packets that need only
+//! copies and the flag of a checksum, and hands all others to DPDK, in order. It keeps no progress
 //! of a ring: it reads DPDK's before a burst and sets it after the burst, so that DPDK can go on
 //! at any burst. It uses the public interface of librte_vhost only.
 //!
@@ -15,6 +15,7 @@
 //! - `layout`: DPDK's packets and pools in memory;
 //! - `dpdk`: DPDK's functions and structures;
 //! - `settings`: the environment;
+//! - `checksum`: packets of a guest that lack a checksum;
 //! - `mbuf`: DPDK's packets and their pools;
 //! - `gate`: whether this library or DPDK accesses a ring;
 //! - `life`: what a device's events mean for its rings;
@@ -27,6 +28,7 @@
 
 mod burst;
 mod callbacks;
+mod checksum;
 mod device;
 mod dpdk;
 mod gate;

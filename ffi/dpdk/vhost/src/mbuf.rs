@@ -6,8 +6,9 @@ use core::ffi::{c_int, c_uint};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use haul_forward::{Incoming, Outgoing, Segment};
+use haul_forward::{Checksum, Incoming, Outgoing, Segment};
 
+use crate::checksum;
 use crate::dpdk::{self, Functions};
 use crate::layout::{CACHE_MAX, Cache, Mbuf, Mempool};
 
@@ -53,6 +54,24 @@ unsafe impl Outgoing for Packets<'_> {
     fn first(&self, index: usize) -> Segment {
         let packet = self.get(index);
         Segment { pointer: data(packet), length: packet.data_bytes.into() }
+    }
+
+    fn is_plain(&self, index: usize) -> bool {
+        let packet = self.get(index);
+        let lengths = self.segments(index).map(|segment| segment.length as u64);
+        packet.flags & OFFLOADS == 0
+            && packet.data_bytes > 0
+            && lengths.sum::<u64>() == u64::from(packet.packet_bytes)
+    }
+
+    fn segments(&self, index: usize) -> impl Iterator<Item = Segment> {
+        let first = self.get(index);
+        let later = |packet: &&Mbuf| {
+            // SAFETY: a packet's segments are valid, and only this call uses them meanwhile.
+            unsafe { packet.next.as_ref() }
+        };
+        let all = std::iter::successors(Some(first), later).take(first.segments.into());
+        all.map(|packet| Segment { pointer: data(packet), length: packet.data_bytes.into() })
     }
 }
 
@@ -106,8 +125,14 @@ pub(crate) struct Taking<'a> {
     room: Room,
     functions: &'static Functions,
     packets: &'a mut [*mut Mbuf],
-    pub(crate) taken: usize,
+    taken: usize,
+    /// Whether a packet has a [`MARK`].
+    has_marks: bool,
 }
+
+/// The bit of [`Mbuf::transmit`] in a taken packet that lacks a checksum. The bits below hold the
+/// guest's values until the packet is copied.
+const MARK: u64 = 1 << 32;
 
 impl<'a> Taking<'a> {
     /// `None` if the pool has properties that this library does not expect.
@@ -139,7 +164,7 @@ impl<'a> Taking<'a> {
             }
             _ => None,
         };
-        Some(Self { pool, take, cache, room, functions, packets, taken: 0 })
+        Some(Self { pool, take, cache, room, functions, packets, taken: 0, has_marks: false })
     }
 
     /// The cache's last packet. An empty cache is filled to its size, never above: releases differ
@@ -159,6 +184,28 @@ impl<'a> Taking<'a> {
         }
         cache.length -= 1;
         Some(cache.packets[cache.length as usize])
+    }
+
+    /// Completes the packets that lack a checksum, after all were copied, and returns their number.
+    /// For `is_compliant` see [`checksum::set`].
+    #[inline]
+    pub(crate) fn complete(self, is_compliant: bool) -> u64 {
+        if !self.has_marks {
+            return 0;
+        }
+        let mut count = 0;
+        for packet in &self.packets[..self.taken] {
+            // SAFETY: a packet that was taken, and is still this call's.
+            let request = std::mem::take(unsafe { &mut (**packet).transmit });
+            if request & MARK != 0 {
+                let (start, offset) = ((request >> 16) as u16, request as u16);
+                let checksum = Checksum { start, offset };
+                // SAFETY: as above; it has one segment.
+                unsafe { checksum::set(self.functions, *packet, checksum, is_compliant) };
+                count += 1;
+            }
+        }
+        count
     }
 
     #[cold]
@@ -200,6 +247,16 @@ unsafe impl Incoming for Taking<'_> {
         unsafe { place.write(at) };
         self.taken += 1;
         Some(data(packet))
+    }
+
+    #[inline(always)]
+    fn lacks(&mut self, checksum: Checksum) {
+        let Checksum { start, offset } = checksum;
+        let Some(last) = self.packets[..self.taken].last() else { return };
+        // SAFETY: a packet that was just taken.
+        let packet = unsafe { &mut **last };
+        packet.transmit = MARK | u64::from(start) << 16 | u64::from(offset);
+        self.has_marks = true;
     }
 }
 

@@ -19,19 +19,33 @@ struct Path {
     own: *const Callbacks,
     /// The callbacks that DPDK was given instead, which live as long as the process.
     given: Option<&'static Callbacks>,
-    flags: u64,
+    flags: Flags,
 }
 
 // SAFETY: the callbacks are read only, and the program keeps them as long as DPDK may call them.
 unsafe impl Send for Path {}
 
-/// Collects statistics (rte_vhost.h: RTE_VHOST_USER_NET_STATS_ENABLE).
-const STATISTICS: u64 = 1 << 9;
+/// Flags with which a program registers a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flags(u64);
+
+impl Flags {
+    /// The device collects statistics (rte_vhost.h: RTE_VHOST_USER_NET_STATS_ENABLE).
+    pub(crate) fn has_statistics(self) -> bool {
+        self.0 & 1 << 9 != 0
+    }
+
+    /// A packet without a checksum gets the flags of a received packet
+    /// (RTE_VHOST_USER_NET_COMPLIANT_OL_FLAGS).
+    pub(crate) fn is_compliant(self) -> bool {
+        self.0 & 1 << 8 != 0
+    }
+}
 
 fn with<T>(name: &[u8], act: impl FnOnce(&mut Path) -> T) -> T {
     let mut paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
     let index = paths.iter().position(|path| path.name == name).unwrap_or_else(|| {
-        paths.push(Path { name: name.into(), own: null(), given: None, flags: 0 });
+        paths.push(Path { name: name.into(), own: null(), given: None, flags: Flags(0) });
         paths.len() - 1
     });
     act(&mut paths[index])
@@ -39,7 +53,7 @@ fn with<T>(name: &[u8], act: impl FnOnce(&mut Path) -> T) -> T {
 
 /// Records the flags with which a path was registered.
 pub(crate) fn register(name: &CStr, flags: u64) {
-    with(name.to_bytes(), |path| path.flags = flags);
+    with(name.to_bytes(), |path| path.flags = Flags(flags));
 }
 
 /// Records the program's callbacks of a path. Returns those for DPDK: `changed` copies.
@@ -75,11 +89,11 @@ pub(crate) fn name(functions: &Functions, device: c_int) -> Vec<u8> {
     name
 }
 
-/// The program's callbacks for a device's path, and whether it collects statistics.
-pub(crate) fn of(name: &[u8]) -> (Option<Callbacks>, bool) {
+/// The program's callbacks for a device's path, and the path's flags.
+pub(crate) fn of(name: &[u8]) -> (Option<Callbacks>, Flags) {
     with(name, |path| {
         // SAFETY: the program keeps its callbacks as long as DPDK may call them.
         let own = (!path.own.is_null()).then(|| unsafe { *path.own });
-        (own, path.flags & STATISTICS != 0)
+        (own, path.flags)
     })
 }

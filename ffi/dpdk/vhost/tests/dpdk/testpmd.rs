@@ -18,6 +18,11 @@ const PROMPT: &str = "testpmd> ";
 /// Only one testpmd runs at a time, because all share the machine's processors.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// Waits until no other test runs a testpmd, and keeps others from it.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// How testpmd is started.
 pub(crate) struct Preload(Option<&'static str>);
 
@@ -120,11 +125,17 @@ fn start(folder: TempDir, device: &str, own: &[&str], preload: &Preload) -> Test
 impl Testpmd {
     /// Starts testpmd, which returns each packet to its guest.
     pub(crate) fn start(preload: &Preload) -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::start_with(preload, "", &[])
+    }
+
+    /// Starts testpmd with more options of the device, such as `,tso=1`, and of its own.
+    pub(crate) fn start_with(preload: &Preload, options: &str, own: &[&str]) -> Self {
+        let turn = turn();
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("vm").display().to_string();
-        let device = format!("net_vhost0,iface={socket},queues=1");
-        let mut testpmd = start(folder, &device, &["--forward-mode=io"], preload);
+        let device = format!("net_vhost0,iface={socket},queues=1{options}");
+        let own = [&["--forward-mode=io"], own].concat();
+        let mut testpmd = start(folder, &device, &own, preload);
         testpmd._turn = Some(turn);
         testpmd.answer();
         testpmd.say("start");
