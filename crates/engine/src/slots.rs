@@ -150,7 +150,8 @@ impl Slots {
             }
         }
         if state & SLEEPER != 0 {
-            sys::wake_all(&slot.state);
+            // A sleeper that the kernel does not let this thread wake polls, as it may not sleep either.
+            let _ = sys::wake_all(&slot.state);
         }
         if let Some(waker) = waker {
             // A waker is the program's code, and its panic must not end the engine's thread.

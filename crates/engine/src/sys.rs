@@ -18,11 +18,12 @@ pub(crate) fn sleep(word: &AtomicU32, value: u32, at_most: Option<Duration>) {
     let _ = futex::wait(word, futex::Flags::PRIVATE, value, timeout.as_ref());
 }
 
-/// Wakes all threads that sleep on the word.
+/// Wakes all threads that sleep on the word. Returns false if the kernel refuses: a filter of
+/// system calls may.
 #[cfg(not(all(test, loom)))]
-pub(crate) fn wake_all(word: &AtomicU32) {
+pub(crate) fn wake_all(word: &AtomicU32) -> bool {
     use rustix::thread::futex;
-    let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
+    futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32).is_ok()
 }
 
 /// loom's threads do not sleep: they let another thread run.
@@ -32,7 +33,9 @@ pub(crate) fn sleep(_word: &AtomicU32, _value: u32, _at_most: Option<Duration>) 
 }
 
 #[cfg(all(test, loom))]
-pub(crate) fn wake_all(_word: &AtomicU32) {}
+pub(crate) fn wake_all(_word: &AtomicU32) -> bool {
+    true
+}
 
 /// Fails if this process may not run on the processor.
 pub(crate) fn check_cpu(cpu: usize) -> std::io::Result<()> {

@@ -114,7 +114,10 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if self.thread.is_here() {
             self.shared.is_over.store(true, SeqCst);
-            self.shared.wake();
+            if !self.shared.wake() {
+                // The thread sleeps on, and has nothing to do.
+                return;
+            }
         }
         // The thread first does everything that is in the ring. A waker of the last operation may
         // drop the engine on the thread itself, which then ends without a join.
@@ -135,7 +138,10 @@ unsafe impl Engine for Worker {
     unsafe fn start(&self, index: Index) -> Result<(), Refusal> {
         self.shared.slots.hold(index);
         self.shared.ring.put(index);
-        self.shared.wake();
+        if !self.shared.wake() {
+            // The thread sleeps on, and the slot stays held.
+            while self.shared.help(index) {}
+        }
         Ok(())
     }
 
@@ -152,13 +158,18 @@ unsafe impl Engine for Worker {
 
 impl Shared {
     /// Wakes the thread if it sleeps. The caller has changed something that the thread checks
-    /// before it sleeps.
-    fn wake(&self) {
+    /// before it sleeps. Returns false if the kernel refuses.
+    fn wake(&self) -> bool {
         // SYNC: asleep. Either this thread reads 1, or the other one sees the change.
         fence(SeqCst);
-        if self.asleep.load(Relaxed) != 0 && self.asleep.swap(0, SeqCst) != 0 {
-            sys::wake_all(&self.asleep);
+        if self.asleep.load(Relaxed) != 0
+            && self.asleep.swap(0, SeqCst) != 0
+            && !sys::wake_all(&self.asleep)
+        {
+            self.asleep.store(1, SeqCst);
+            return false;
         }
+        true
     }
 
     /// The helper thread.
