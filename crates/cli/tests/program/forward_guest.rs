@@ -61,7 +61,10 @@ fn kernel_driver_passes_traffic_and_survives_restart_of_haul() {
     // ring arrived.
     let of = |name: &str| value("generator", name);
     let (sent, came) = (of("sent="), of("came="));
-    assert!(came > of("foreign=") && of("made=") == sent + of("no_link=") + of("full="), "{ran:#?}");
+    assert!(
+        came > of("foreign=") && of("made=") == sent + of("no_link=") + of("full="),
+        "{ran:#?}"
+    );
     // The guest's kernel may also send a packet of its own, which has no number.
     let returned = came - of("foreign=");
     assert!(returned <= sent && of("duplicates=") == 0, "{ran:#?}");
