@@ -110,9 +110,11 @@ impl Shared {
     }
 
     /// The bytes behind the first page.
+    #[expect(clippy::mut_from_ref, reason = "one process at a time uses them")]
     fn bytes(&self) -> &mut [u8] {
-        // SAFETY: the test uses them in one process at a time.
-        unsafe { std::slice::from_raw_parts_mut(self.0.add(4096), Self::BYTES - 4096) }
+        let (start, count) = (self.0.wrapping_add(4096), Self::BYTES - 4096);
+        // SAFETY: the mapping has these bytes, and one process at a time uses them.
+        unsafe { std::slice::from_raw_parts_mut(start, count) }
     }
 }
 
