@@ -36,10 +36,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul engine fake", Elsewhere("engine_fake.rs")),
     ("haul engine list", Run("", "worker")),
     ("haul engine bench --sizes", Run("--sizes 4KiB --against thread --budget 0.5", "latency")),
-    (
-        "haul engine bench --against dma_skeleton",
-        Run("--sizes 4KiB --budget 1", "overlap"),
-    ),
+    ("haul engine bench --against dma_skeleton", Run("--sizes 4KiB --budget 1", "overlap")),
     ("haul channel list", Run("", "ring")),
     ("haul channel recv", Elsewhere("channel.rs, both ends")),
     ("haul channel send", Elsewhere("channel.rs, both ends")),

@@ -131,7 +131,7 @@ const WAITED_FOR: Drawing = beside(
     "A copy that is waited for at once",
     "From the submission until the caller has its buffers back, while the engine polls. haul’s caller takes part in \
      the copy while it waits.",
-    &[BESIDE, Mode { title: "time of a copy", ..TIME }],
+    &[Mode { title: "time of a copy", ..TIME }, BESIDE],
 );
 
 const BY_ENGINE: Drawing = beside(
@@ -471,7 +471,7 @@ impl Reading {
 /// The role of a series for the reader.
 pub(crate) fn role(series: &str, baselines: &[&str]) -> Role {
     match series {
-        "haul" | "haul:auto" | "tuned" => Role::Haul,
+        "haul" | "haul:auto" | "auto" | "tuned" => Role::Haul,
         "asked for" | "memcpy" | "none" | "empty" => Role::Limit,
         other if baselines.contains(&other) => Role::Baseline,
         "libc" if baselines.is_empty() => Role::Baseline,

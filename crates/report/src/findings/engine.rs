@@ -87,12 +87,14 @@ impl<'a> Load<'a> {
         let (size, share) = self.most;
         let mut words = match self.from(COMPUTES) {
             Some(from) => format!(
-                "pays from {}, where `{ENGINE}` hides more than noise; it hides {} of {}",
+                "pays from {} with the engine {ENGINE}, which hides {} of {}",
                 Bytes(from),
                 text::percent(share.clamp(0.0, 1.0)),
                 Bytes(size)
             ),
-            None => format!("`{ENGINE}` hides nothing that this run could tell from noise"),
+            None => {
+                format!("the engine {ENGINE} hides nothing that this run could tell from noise")
+            }
         };
         words.push_str(&match self.from(WAITS) {
             Some(from) => format!("; a caller that waits at once gains from {}", Bytes(from)),
