@@ -54,7 +54,8 @@ use crate::task::{Copy, Task};
 /// ```
 #[must_use = "the result says whether all bytes are there"]
 pub struct Pending<W: Task + 'static> {
-    inner: Arc<Inner>,
+    /// `None` if the operation was done at once.
+    inner: Option<Arc<Inner>>,
     started: Started,
     /// `None` after the result was taken.
     raw: Option<W::Raw>,
@@ -99,7 +100,9 @@ impl Queue {
         // SAFETY: the buffers belong to the raw form, which is kept until the operation has ended,
         // or leaked.
         let started = unsafe { self.inner.begin(W::request(&raw)) };
-        Pending { inner: Arc::clone(&self.inner), started, raw: Some(raw), of: PhantomData }
+        let is_done = matches!(started, Started::Ended(Outcome::Done(_)));
+        let inner = (!is_done).then(|| Arc::clone(&self.inner));
+        Pending { inner, started, raw: Some(raw), of: PhantomData }
     }
 }
 
@@ -116,7 +119,7 @@ impl<W: Task + 'static> Pending<W> {
         let outcome = match self.started {
             Started::Ended(outcome) => outcome,
             // SAFETY: the place is not released before `take`, and the buffers are in `raw`.
-            Started::Pending(place) => unsafe { self.inner.wait(place, None) }
+            Started::Pending(place) => unsafe { self.inner().wait(place, None) }
                 .expect("a wait without a deadline returns at the end"),
         };
         self.take(outcome)
@@ -131,7 +134,7 @@ impl<W: Task + 'static> Pending<W> {
             Started::Ended(outcome) => Some(outcome),
             // SAFETY: as in `wait`.
             Started::Pending(place) => unsafe {
-                self.inner.wait(place, Instant::now().checked_add(time))
+                self.inner().wait(place, Instant::now().checked_add(time))
             },
         };
         match outcome {
@@ -160,7 +163,9 @@ impl<W: Task + 'static> Pending<W> {
         match (self.outcome(), self.started) {
             (Some(Outcome::Done(_)), _) => length,
             (Some(Outcome::Partial { bytes_done, .. }), _) => bytes_done.min(length),
-            (None, Started::Pending(place)) => self.inner.slots.bytes_done(place.index).min(length),
+            (None, Started::Pending(place)) => {
+                self.inner().slots.bytes_done(place.index).min(length)
+            }
             _ => 0,
         }
     }
@@ -177,43 +182,57 @@ impl<W: Task + 'static> Pending<W> {
         match self.started {
             Started::Ended(outcome) => Some(outcome),
             // SAFETY: the place is not released before `take`, and the buffers are in `raw`.
-            Started::Pending(place) => unsafe { self.inner.poll(place) },
+            Started::Pending(place) => unsafe { self.inner().poll(place) },
         }
+    }
+
+    /// The queue of an operation that was not done at once.
+    fn inner(&self) -> &Inner {
+        self.inner.as_deref().expect("only an operation that was done at once has no queue")
     }
 
     /// Takes the result of an operation that has ended.
     fn take(&mut self, outcome: Outcome) -> Finished<W> {
         let raw = self.raw.take().expect("a result is taken once");
         if let Started::Pending(place) = self.started {
-            self.inner.slots.release(place.index);
+            self.inner().slots.release(place.index);
         }
-        // SAFETY: the operation has ended, and its buffers are in `raw`.
-        let outcome = unsafe { self.inner.finish(&W::request(&raw), outcome) };
-        let result = self.inner.value(outcome).map(W::output);
+        let result = match outcome {
+            Outcome::Done(value) => Ok(value),
+            outcome => {
+                // SAFETY: the operation has ended, and its buffers are in `raw`.
+                let outcome = unsafe { self.inner().finish(&W::request(&raw), outcome) };
+                self.inner().value(outcome)
+            }
+        };
+        let result = result.map(W::output);
         // SAFETY: `raw` is this task's, and its operation has ended.
         (unsafe { W::from_raw(raw) }, result)
     }
 
     /// What stores a waker for this handle's operation.
     pub(crate) fn armed(&self) -> Armed {
-        Armed { inner: Arc::clone(&self.inner), started: self.started }
+        Armed { inner: self.inner.clone(), started: self.started }
     }
 }
 
 /// Stores a waker for a pending operation.
 pub(crate) struct Armed {
-    inner: Arc<Inner>,
+    /// `None` if the operation was done at once.
+    inner: Option<Arc<Inner>>,
     started: Started,
 }
 
 impl Armed {
     /// Stores the waker. Returns false if the operation has ended.
     pub(crate) fn arm(&self, waker: &Waker) -> bool {
-        let Started::Pending(place) = self.started else { return false };
-        if !self.inner.arm(place, waker) {
+        let (Some(inner), Started::Pending(place)) = (&self.inner, self.started) else {
+            return false;
+        };
+        if !inner.arm(place, waker) {
             return false;
         }
-        self.inner.watch(place);
+        inner.watch(place);
         true
     }
 }
@@ -275,12 +294,12 @@ impl<W: Task + 'static> Drop for Pending<W> {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
         let buffers = Buffers::<W>(Some(raw));
-        let Started::Pending(place) = self.started else { return };
+        let (Some(inner), Started::Pending(place)) = (&self.inner, self.started) else { return };
         // SAFETY: the place is released only here, and `buffers` exists.
-        if unsafe { self.inner.poll(place) }.is_some() {
-            self.inner.slots.release(place.index);
+        if unsafe { inner.poll(place) }.is_some() {
+            inner.slots.release(place.index);
         } else {
-            self.inner.keep(Orphan { place, buffers: Box::new(buffers) });
+            inner.keep(Orphan { place, buffers: Box::new(buffers) });
         }
     }
 }

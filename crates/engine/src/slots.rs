@@ -10,6 +10,7 @@
 //! NOTIFY   a waker is stored; the end takes it
 //! HELD     the engine may still read the slot after its end, and frees it if it was released
 //! RELEASED the queue is done with the slot; the engine frees it when it clears HELD
+//! WRITTEN  beside ENDED: the outcome is `Done(Written)`, and is not in its field
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +34,10 @@ const SLEEPER: u32 = 4;
 const NOTIFY: u32 = 8;
 const HELD: u32 = 16;
 const RELEASED: u32 = 32;
+const WRITTEN: u32 = 64;
+
+/// The outcome that the state itself holds.
+const DONE: Outcome = Outcome::Done(Value::Written);
 
 /// The number of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,20 +60,26 @@ pub struct Slots {
     free: AtomicU64,
 }
 
-/// Two cache lines, so that no two slots share the pair that a processor fetches together.
+/// Two cache lines, so that no two slots share the pair that a processor fetches together. The
+/// first line has all that a submission writes. The queue owns it from its `release` on, so that a
+/// submission waits for no line of the engine's processor.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 struct Slot {
     state: AtomicU32,
     /// The next free slot plus 1.
     next: AtomicU32,
-    bytes_done: AtomicUsize,
     /// What the engine keeps about the operation. See [`Slots::word`].
     word: AtomicU64,
     request: Cell<Request>,
+    /// 0 in a free slot.
+    bytes_done: AtomicUsize,
     outcome: Cell<Outcome>,
     waker: Mutex<Option<Waker>>,
 }
+
+#[cfg(not(all(test, loom)))]
+const _: () = assert!(std::mem::offset_of!(Slot, bytes_done) == 64);
 
 impl Slot {
     fn new(next: u32) -> Self {
@@ -131,8 +142,12 @@ impl Slots {
     /// afterwards.
     pub unsafe fn end(&self, index: Index, outcome: Outcome) {
         let slot = self.slot(index);
-        // SAFETY: the queue does not read the outcome before ENDED is set.
-        unsafe { slot.outcome.set(outcome) };
+        let mut ended = ENDED | WRITTEN;
+        if outcome != DONE {
+            ended = ENDED;
+            // SAFETY: the queue does not read the outcome before ENDED is set.
+            unsafe { slot.outcome.set(outcome) };
+        }
         let mut waker = None;
         let mut state = slot.state.load(Acquire);
         loop {
@@ -144,13 +159,14 @@ impl Slots {
                 state &= !NOTIFY;
             }
             // From this exchange on, the slot may be free unless it is held.
-            match slot.state.compare_exchange_weak(state, state | ENDED, AcqRel, Acquire) {
+            match slot.state.compare_exchange_weak(state, state | ended, AcqRel, Acquire) {
                 Ok(_) => break,
                 Err(now) => state = now,
             }
         }
         if state & SLEEPER != 0 {
-            sys::wake_all(&slot.state);
+            // A process whose filter refuses this call refuses the sleep too, so the sleeper polls.
+            let _ = sys::wake_all(&slot.state);
         }
         if let Some(waker) = waker {
             // A waker is the program's code, and its panic must not end the engine's thread.
@@ -211,7 +227,6 @@ impl Slots {
         let slot = self.slot(index);
         // SAFETY: the slot is this thread's.
         unsafe { slot.request.set(request) };
-        slot.bytes_done.store(0, Relaxed);
         slot.word.store(0, Relaxed);
         slot.state.store(PENDING, Release);
     }
@@ -219,11 +234,14 @@ impl Slots {
     /// How the operation ended; `None` while it is pending.
     pub(crate) fn outcome(&self, index: Index) -> Option<Outcome> {
         let slot = self.slot(index);
-        if slot.state.load(Acquire) & ENDED == 0 {
-            return None;
+        match slot.state.load(Acquire) & (ENDED | WRITTEN) {
+            0 => None,
+            ENDED => {
+                // SAFETY: the engine wrote the outcome before ENDED, and writes it once.
+                Some(unsafe { slot.outcome.get() })
+            }
+            _ => Some(DONE),
         }
-        // SAFETY: the engine wrote the outcome before ENDED, and writes it once.
-        Some(unsafe { slot.outcome.get() })
     }
 
     /// Whether the slot holds no pending operation.
@@ -275,7 +293,11 @@ impl Slots {
 
     /// Gives back a slot whose operation has ended, or was never started.
     pub(crate) fn release(&self, index: Index) {
-        let before = self.slot(index).state.fetch_or(RELEASED, AcqRel);
+        let slot = self.slot(index);
+        if slot.bytes_done.load(Relaxed) != 0 {
+            slot.bytes_done.store(0, Relaxed);
+        }
+        let before = slot.state.fetch_or(RELEASED, AcqRel);
         if before & HELD == 0 {
             self.free(index);
         }

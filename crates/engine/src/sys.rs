@@ -18,11 +18,45 @@ pub(crate) fn sleep(word: &AtomicU32, value: u32, at_most: Option<Duration>) {
     let _ = futex::wait(word, futex::Flags::PRIVATE, value, timeout.as_ref());
 }
 
-/// Wakes all threads that sleep on the word.
+/// Wakes all threads that sleep on the word. Returns false if the kernel refuses: a filter of
+/// system calls may.
 #[cfg(not(all(test, loom)))]
-pub(crate) fn wake_all(word: &AtomicU32) {
+pub(crate) fn wake_all(word: &AtomicU32) -> bool {
     use rustix::thread::futex;
-    let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
+    futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32).is_ok()
+}
+
+/// The commands of `membarrier` in linux/membarrier.h, from Linux 4.14 on.
+#[cfg(not(any(all(test, loom), miri)))]
+const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+#[cfg(not(any(all(test, loom), miri)))]
+const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+/// Registers this process for [`barrier`]. Returns false if the kernel has no such call.
+#[cfg(not(any(all(test, loom), miri)))]
+pub(crate) fn register_barrier() -> bool {
+    // SAFETY: the call takes numbers only.
+    unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 }
+}
+
+/// Every thread of this process executes a memory barrier between the call and its return. Returns
+/// false if the kernel refuses. Cost: one system call, and an interrupt of each processor on which
+/// another thread of this process runs.
+#[cfg(not(any(all(test, loom), miri)))]
+pub(crate) fn barrier() -> bool {
+    // SAFETY: the call takes numbers only.
+    unsafe { libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) == 0 }
+}
+
+/// Neither loom nor Miri has the call.
+#[cfg(any(all(test, loom), miri))]
+pub(crate) fn register_barrier() -> bool {
+    false
+}
+
+#[cfg(any(all(test, loom), miri))]
+pub(crate) fn barrier() -> bool {
+    false
 }
 
 /// loom's threads do not sleep: they let another thread run.
@@ -32,7 +66,9 @@ pub(crate) fn sleep(_word: &AtomicU32, _value: u32, _at_most: Option<Duration>) 
 }
 
 #[cfg(all(test, loom))]
-pub(crate) fn wake_all(_word: &AtomicU32) {}
+pub(crate) fn wake_all(_word: &AtomicU32) -> bool {
+    true
+}
 
 /// Fails if this process may not run on the processor.
 pub(crate) fn check_cpu(cpu: usize) -> std::io::Result<()> {

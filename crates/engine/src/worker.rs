@@ -13,7 +13,7 @@
 use std::cell::Cell;
 use std::hint::spin_loop;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, compiler_fence};
 use std::thread;
 use std::time::Duration;
 
@@ -30,6 +30,9 @@ use crate::sys;
 
 /// The longest operation in bytes: as many large pieces as the word of a slot can count.
 const LENGTH_MAX: usize = LARGE_PIECE * ring::PIECES_MAX as usize;
+
+/// How long the thread sleeps at a time if it may miss a submission. A stated default.
+const NAP: Duration = Duration::from_millis(10);
 
 /// How the helper thread waits and where it runs.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +73,9 @@ struct Shared {
     asleep: AtomicU32,
     is_over: AtomicBool,
     polls_for: Duration,
+    /// Whether the kernel orders the accesses of all threads before the thread sleeps, so that a
+    /// submission needs no fence.
+    has_barrier: bool,
 }
 
 impl Worker {
@@ -88,6 +94,7 @@ impl Worker {
             asleep: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
             polls_for: settings.polls_for,
+            has_barrier: sys::register_barrier(),
         });
         let own = Arc::clone(&shared);
         let thread = thread::Builder::new().name("haul-engine".into()).spawn(move || {
@@ -114,7 +121,10 @@ impl Drop for Worker {
     fn drop(&mut self) {
         if self.thread.is_here() {
             self.shared.is_over.store(true, SeqCst);
-            self.shared.wake();
+            if !self.shared.wake() {
+                // The thread sleeps on, and has nothing to do.
+                return;
+            }
         }
         // The thread first does everything that is in the ring. A waker of the last operation may
         // drop the engine on the thread itself, which then ends without a join.
@@ -135,7 +145,10 @@ unsafe impl Engine for Worker {
     unsafe fn start(&self, index: Index) -> Result<(), Refusal> {
         self.shared.slots.hold(index);
         self.shared.ring.put(index);
-        self.shared.wake();
+        if !self.shared.wake() {
+            // The thread sleeps on, and the slot stays held.
+            while self.shared.help(index) {}
+        }
         Ok(())
     }
 
@@ -152,13 +165,21 @@ unsafe impl Engine for Worker {
 
 impl Shared {
     /// Wakes the thread if it sleeps. The caller has changed something that the thread checks
-    /// before it sleeps.
-    fn wake(&self) {
+    /// before it sleeps. Returns false if the kernel refuses.
+    fn wake(&self) -> bool {
         // SYNC: asleep. Either this thread reads 1, or the other one sees the change.
-        fence(SeqCst);
-        if self.asleep.load(Relaxed) != 0 && self.asleep.swap(0, SeqCst) != 0 {
-            sys::wake_all(&self.asleep);
+        match self.has_barrier {
+            true => compiler_fence(SeqCst),
+            false => fence(SeqCst),
         }
+        if self.asleep.load(Relaxed) != 0
+            && self.asleep.swap(0, SeqCst) != 0
+            && !sys::wake_all(&self.asleep)
+        {
+            self.asleep.store(1, SeqCst);
+            return false;
+        }
+        true
     }
 
     /// The helper thread.
@@ -176,8 +197,7 @@ impl Shared {
                 return Some(index);
             }
             self.asleep.store(1, SeqCst);
-            // SYNC: asleep
-            fence(SeqCst);
+            let is_ordered = self.order();
             if let Some(index) = self.ring.take() {
                 self.asleep.store(0, Relaxed);
                 return Some(index);
@@ -185,9 +205,20 @@ impl Shared {
             if self.is_over.load(SeqCst) {
                 return None;
             }
-            sys::sleep(&self.asleep, 1, None);
+            sys::sleep(&self.asleep, 1, (!is_ordered).then_some(NAP));
             self.asleep.store(0, Relaxed);
         }
+    }
+
+    /// Orders this thread's accesses and those of every submission. Returns false if the kernel
+    /// refuses, as a filter may that was installed later; then the thread may miss a submission.
+    fn order(&self) -> bool {
+        // SYNC: asleep
+        if self.has_barrier {
+            return sys::barrier();
+        }
+        fence(SeqCst);
+        true
     }
 
     fn poll(&self) -> Option<Index> {

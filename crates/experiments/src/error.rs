@@ -267,7 +267,7 @@ pub enum Error {
     },
     /// A program that a peer needs is not installed.
     #[error("cannot compare with {peer}: {reason}; {remedy}, or leave it out of --against")]
-    ChannelPeerMissing {
+    ProgramMissing {
         /// The peer.
         peer: &'static str,
         /// The missing program.

@@ -28,12 +28,14 @@
 //!   flag;
 //! - [`experiment`]: the interface of every experiment;
 //! - `leave_out`: the handling of a subject that fails;
+//! - `busy`: a thread that keeps a processor busy like another program;
+//! - `dynamic`: functions that are found by name at run time;
 //! - [`drive`]: a process as a subject: its start, the conversation with it, and its end;
 //! - `remarks`: the remarks of a record in addition to its figure;
 //! - [`outcome`]: turns the outcome of an interleaved run into records;
 //! - [`copy`]: memcpy, memmove and memset;
 //! - [`heap`]: allocation, compared with libc, the general heaps and DPDK;
-//! - [`engine`]: copies beside the CPU, compared with a copy and with a thread behind a channel;
+//! - [`engine`]: copies beside the CPU, compared with a copy, DPDK, rayon and tokio;
 //! - [`channel`]: bulk transfer between two processes, compared with pipes, UCX, MPI and iceoryx2;
 //! - [`forward`]: packets through a virtual machine's card, compared with testpmd and Open vSwitch;
 //! - [`field`]: whole programs, with a change and without;
@@ -41,10 +43,12 @@
 //! - [`pcie`]: the PCIe traffic of a running program, and of a modelled NIC;
 //! - [`sim`]: the simulated server: the paper's experiment, sweeps, other programs.
 
+mod busy;
 pub mod channel;
 pub mod context;
 pub mod copy;
 pub mod drive;
+mod dynamic;
 pub mod engine;
 pub mod error;
 pub mod experiment;

@@ -31,6 +31,8 @@ pub(crate) fn command(record: &Record) -> String {
         name::COPY_TUNE => "haul copy tune".into(),
         name::COPY_PROFILE => "haul copy profile -- CMD".into(),
         name::CHANNEL_TRANSFER => channel_bench(record),
+        name::ENGINE_LIST => "haul engine list".into(),
+        engine if engine.starts_with(name::ENGINE) => "haul engine bench".into(),
         test if test.starts_with(name::FIELD) => "haul field -- CMD".into(),
         name::FORWARD_BURST => "haul forward --port gen --port sink --for 5s".into(),
         flow if flow.starts_with(name::FORWARD) => forward_pvp(record),

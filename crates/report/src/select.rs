@@ -243,6 +243,7 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | key::RUNS
             | key::RUN_NOISE
             | key::ANALYSES
+            | key::SHARE_FLOOR
     );
     !is_account && !is_remark(parameter)
 }

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use haul_experiments::engine::Subject;
 use haul_model::Sizes;
 
+use super::number::number;
 use super::time::budget;
 
 #[derive(Debug, Subcommand)]
@@ -31,22 +32,27 @@ pub(crate) struct List {
 
 /// Submission, latency, throughput, overlap and tail of copies beside the CPU.
 ///
-/// Copies buffers with each engine, interleaved, and compares it with inline, the CPU itself.
-/// submit: the caller's time for a submission while the helper thread polls. latency: a copy that
-/// is waited for at once. throughput: copies that the engine does alone. overlap: the share of a
-/// copy that is hidden behind computing of the same duration. tail: the 99.9th percentile of
-/// requests of 1 KiB that a thread answers beside copies of 10 MiB. break_even: the smallest size
-/// from which the engine hides more of the copy than inline, which hides nothing, seems to hide.
+/// Copies buffers with each engine and peer, interleaved, and compares it with copy, a call of
+/// haul's copy. submit: the caller's time for a submission while the helper thread polls. complete:
+/// the caller's time to take back a copy that is done. latency: a copy that is waited for at once.
+/// throughput: copies that the engine does alone. wake and wake_latency: the submission, and the
+/// whole copy, while the helper thread sleeps. overlap: the share of a copy that is hidden behind
+/// computing of the same duration. tail: the 99.9th percentile of requests of 1 KiB that a thread
+/// answers beside copies of 10 MiB. break_even: the smallest size from which the engine pays: with a
+/// caller that computes, it hides more of the copy than copy, which hides nothing, seems to hide;
+/// with a caller that waits, its latency is below copy's by more than the noise floor.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul engine bench --sizes 64KiB,1MiB --engine inline,worker,auto\n\n\
-    Peers: thread (a thread that receives copies from a channel of the standard library)."
+    after_help = "Example:\n  haul engine bench --sizes 64KiB,1MiB --engine inline,worker,auto\n  \
+    haul engine bench --against dma_skeleton --busy-core 0,1\n\n\
+    Peers: dma_skeleton (DPDK's copy engine without hardware), rayon (rayon::spawn), tokio \
+    (spawn_blocking), thread (a thread that receives copies from a channel of the standard library)."
 )]
 pub(crate) struct Bench {
     /// Sizes of the copies: a list such as 4KiB,64KiB, or a range FIRST..LAST[:STEP]
     #[arg(long, value_name = "SIZES", default_value = "4KiB,64KiB,1MiB,16MiB")]
     pub(crate) sizes: Sizes,
-    /// haul's engines: inline, worker, auto; inline is always measured
+    /// haul's engines: inline, worker, auto; copy is always measured
     #[arg(
         long,
         value_name = "NAMES",
@@ -55,16 +61,25 @@ pub(crate) struct Bench {
         value_parser = engine
     )]
     pub(crate) engine: Vec<Subject>,
-    /// The peers: thread
+    /// The peers: dma_skeleton, rayon, tokio, thread, all or none
     #[arg(
         long,
         value_name = "PEERS",
-        default_value = "thread",
+        default_value = "all",
         value_delimiter = ',',
         value_parser = peer
     )]
-    pub(crate) against: Vec<Subject>,
-    /// Time for the rounds of everything together [default: 1s for each size, 3s for the tail]
+    pub(crate) against: Vec<Against>,
+    /// How many of the processors another thread keeps busy: 0 or 1; both may be given
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "0",
+        value_delimiter = ',',
+        value_parser = number::<u8, 0, 1>
+    )]
+    pub(crate) busy_core: Vec<u8>,
+    /// Time for the rounds of everything together [default: 1s for each size and for the tail]
     #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(crate) budget: Option<Duration>,
     /// Print each record as one line of JSON
@@ -72,14 +87,43 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
+/// A value of `--against`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Against {
+    One(Subject),
+    All,
+    None,
+}
+
+impl Against {
+    /// The named peers.
+    pub(crate) fn peers(self) -> &'static [Subject] {
+        match self {
+            Self::All => &Subject::PEERS,
+            Self::None => &[],
+            Self::One(subject) => {
+                let found = Subject::PEERS.iter().position(|peer| *peer == subject);
+                found.map_or(&[], |at| &Subject::PEERS[at..=at])
+            }
+        }
+    }
+}
+
 fn engine(name: &str) -> Result<Subject, String> {
-    let found = Subject::of(name).filter(|subject| *subject != Subject::Thread);
+    let found = Subject::ENGINES.into_iter().find(|subject| subject.name() == name);
     found.ok_or_else(|| "the engines are inline, worker, auto".to_owned())
 }
 
-fn peer(name: &str) -> Result<Subject, String> {
-    let found = Subject::of(name).filter(|subject| *subject == Subject::Thread);
-    found.ok_or_else(|| "the only peer is thread".to_owned())
+fn peer(name: &str) -> Result<Against, String> {
+    match name {
+        "all" => Ok(Against::All),
+        "none" => Ok(Against::None),
+        name => {
+            let found = Subject::PEERS.into_iter().find(|subject| subject.name() == name);
+            let known = || "the peers are dma_skeleton, rayon, tokio, thread, all, none".to_owned();
+            found.map(Against::One).ok_or_else(known)
+        }
+    }
 }
 
 /// Runs a program with a fake DSA, or shows one until Ctrl-C.

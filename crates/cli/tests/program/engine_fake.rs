@@ -145,3 +145,21 @@ fn shown_fake_ends_with_a_signal() {
     let ran = run(doctor).expect(0);
     assert!(!ran.out.contains("haul's fake"), "{ran:#?}");
 }
+
+#[test]
+fn list_names_the_troubles_of_a_device() {
+    let list = |options: &[&str]| {
+        let program = ["--", env!("CARGO_BIN_EXE_haul"), "engine", "list"];
+        run(&mut fake(&[options, &program].concat())).expect(0).out
+    };
+    for (options, trouble) in [
+        (["--inject", "every=1,status=0x20"], "trouble: dsa:wq0.0 reported 1 times status 0x20"),
+        (["--inject", "every=1,wedge"], "trouble: dsa:wq0.0 "),
+        (["--device", "sva=no"], "trouble: cannot be used: DSA: shared addresses"),
+        (["--queue", "enabled=no"], "trouble: cannot be used: DSA: queue"),
+    ] {
+        let out = list(&options);
+        assert!(out.contains(trouble), "{trouble}: {out}");
+    }
+    assert!(!list(&["--queue", "mode=shared"]).contains("trouble"));
+}

@@ -6,12 +6,14 @@
 //! - `panics`: callbacks and wakers that panic;
 //! - `queue`: reports of full and failing engines, settings, signals;
 //! - `forks`: children of fork;
+//! - `filters`: system calls that a filter refuses, and killed processes;
 //! - `ordered`: operations by address, and their order;
 //! - `raw`: raw forms that own memory;
 //! - `idle`: what an idle engine costs.
 
 mod conformance;
 mod fake;
+mod filters;
 mod forks;
 mod idle;
 mod ordered;

@@ -9,7 +9,6 @@
 //! - [`driver`]: the child process at one end;
 //! - [`pair`]: controls the two processes of a transfer on behalf of their run;
 //! - [`peers`]: the other transports, and the programs that they need;
-//! - `busy`: a thread that keeps a processor busy like another program;
 //! - `others`: programs that do not belong to the run;
 //! - [`mod@bench`]: what is measured;
 //! - `fitting`: the subjects for which the machine has enough memory;
@@ -18,7 +17,6 @@
 //! - [`choice`]: turns the run's records into the table with which haul chooses a mechanism.
 
 pub mod bench;
-mod busy;
 pub mod choice;
 pub mod content;
 pub mod driver;

@@ -5,14 +5,14 @@
 //! when it needs a driver, so that no peer is needed to build haul.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::{fs, io};
 
 use super::pair::Launch;
-use crate::drive::{Folder, Program};
+use crate::drive::{Folder, Program, compile, run};
 use crate::error::Error;
 
 /// The code that all drivers in C share.
@@ -110,10 +110,10 @@ impl Peer {
     /// second.
     ///
     /// # Errors
-    /// [`Error::ChannelPeerMissing`], with the packages to install.
+    /// [`Error::ProgramMissing`], with the packages to install.
     pub fn find(self) -> Result<Found, Error> {
         let missing =
-            |remedy| move |reason| Error::ChannelPeerMissing { peer: self.name(), reason, remedy };
+            |remedy| move |reason| Error::ProgramMissing { peer: self.name(), reason, remedy };
         let (launch, folder) = match self {
             Self::Pipe | Self::Unix | Self::Experiment2014 | Self::Memcpy => (None, None),
             Self::Ucx => ucx().map_err(missing("apt-get install gcc libucx-dev"))?,
@@ -197,28 +197,6 @@ fn with_sources(driver: &str) -> Result<Folder, String> {
         Ok(folder)
     };
     written().map_err(|error| format!("its driver cannot be written: {error}"))
-}
-
-fn compile(compiler: &mut Command, folder: &Path) -> Result<(), String> {
-    let name = compiler.get_program().to_string_lossy().into_owned();
-    let libraries: Vec<OsString> = compiler.get_args().map(OsString::from).collect();
-    let mut command = Command::new(&name);
-    // A linker needs libraries after the objects that use them.
-    command.current_dir(folder).args(["-O2", "-std=gnu11", "-o", "driver", "driver.c"]);
-    let output = run(command.args(libraries), &name)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let line = errors.lines().find(|line| line.contains("error")).unwrap_or("it printed nothing");
-    Err(format!("{name} does not compile its driver ({})", line.trim()))
-}
-
-fn run(command: &mut Command, name: &str) -> Result<Output, String> {
-    command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("no {name} on PATH"),
-        _ => format!("{name} does not start: {error}"),
-    })
 }
 
 #[cfg(test)]

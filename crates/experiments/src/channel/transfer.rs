@@ -13,11 +13,11 @@ use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 
 use super::bench::{Bench, Target, is_sealed};
-use super::busy::Busy;
 use super::others::Others;
 use super::protocol::Kind;
 use super::run::{Entrant, Run, Sample};
 use super::transport::{ANNOUNCED, DIRTY_PAGES, UNTRUSTED};
+use crate::busy::Busy;
 use crate::context::Context;
 use crate::error::Error;
 use crate::experiment::{Experiment, nanoseconds};

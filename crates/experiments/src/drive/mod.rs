@@ -11,10 +11,12 @@
 //! - `printed`: the output of drivers, which is reported if one fails;
 //! - `conversation`: an exchange of lines over a socket, with a time limit for every wait;
 //! - `children`: the processes, from their start to their end;
+//! - `compiler`: compiles a driver in C;
 //! - `terminal`: a program that is controlled through a terminal;
 //! - [`contained`]: a program that leaves no process behind.
 
 mod children;
+mod compiler;
 pub mod contained;
 mod conversation;
 mod folder;
@@ -28,6 +30,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 pub(crate) use children::Children;
+pub(crate) use compiler::{compile, run};
 pub(crate) use conversation::{Conversation, Silence, serve};
 pub use folder::{Folder, remove_folders};
 pub(crate) use printed::Printed;

@@ -1,29 +1,27 @@
 //! Submission, latency, throughput and overlap of copies of one size.
 //!
-//! In every round each subject does the same in a new random order. The baseline is `inline`, the
-//! CPU itself; the last entrant is the baseline again, which gives the noise floor. A round in
+//! In every round each subject does the same in a new random order. The baseline is `copy`, a call
+//! of haul's copy; the last entrant is the baseline again, which gives the noise floor. A round in
 //! which the kernel preempted a thread of this process is marked.
 
-use std::hint::black_box;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use haul_measure::disturbance::Watch;
+use haul_measure::disturbance::{Noticed, Watch};
 use haul_measure::rounds::{self, Evaluation, Limits, Next, Order, Round, evaluate};
 use haul_measure::{Caches, sys};
-use haul_model::Record;
 use haul_model::experiment::{key, name};
-use haul_model::statistics::{self, median_interval};
+use haul_model::statistics::median_interval;
+use haul_model::{RatioOf, Record};
 
-use super::subject::{Copier, Subject};
+use super::copier::Copier;
+use super::memory::{Figures, Memory, median};
+use super::place::Place;
+use super::subject::Subject;
 use crate::context::Context;
 use crate::error::Error;
-use crate::experiment::{Experiment, SMALL};
-
-/// The number of copies that are pending at a time.
-const DEPTH: usize = 8;
-/// The most bytes that are pending at a time.
-const PENDING_MAX: usize = 32 << 20;
+use crate::experiment::{Experiment, SMALL, nanoseconds};
+use crate::remarks::Remarks;
 
 /// Copies of one size by several subjects.
 #[derive(Clone, Debug)]
@@ -32,20 +30,10 @@ pub struct Bench {
     pub size: usize,
     /// The subjects; the first one is the baseline.
     pub subjects: Vec<Subject>,
+    /// Whether another thread keeps the last processor busy.
+    pub is_busy: bool,
     /// The time of the rounds.
     pub budget: Duration,
-}
-
-/// The figures of one subject in one round, in seconds, but for the share.
-#[derive(Clone, Copy, Debug, Default)]
-struct Figures {
-    submit: f64,
-    latency: f64,
-    throughput: f64,
-    /// The time of computing without a copy.
-    alone: f64,
-    /// The time of computing and copying together.
-    both: f64,
 }
 
 /// One of the figures.
@@ -84,7 +72,8 @@ fn hidden(alone: f64, copy: f64, both: f64) -> f64 {
 
 impl Experiment for Bench {
     fn name(&self) -> String {
-        format!("engine {} B", self.size)
+        let busy = if self.is_busy { ", one processor busy" } else { "" };
+        format!("engine {} B{busy}", self.size)
     }
 
     fn budget(&self) -> Duration {
@@ -96,100 +85,152 @@ impl Experiment for Bench {
     }
 
     fn overhead(&self, _: &Caches) -> Duration {
-        SMALL
+        /// Copies of a size before the rounds, with the faults of their pages, in ns per byte.
+        const PREPARED: f64 = 20.0;
+        SMALL + nanoseconds(PREPARED, self.size)
     }
 
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         let mut copiers = Vec::new();
         for subject in self.subjects.iter().chain(self.subjects.first()) {
-            copiers.push(subject.open()?);
+            copiers.push(Copier::open(*subject)?);
         }
         let mut memory = Memory::new(self.size);
-        let turns = memory.calibrate(&mut copiers[0]);
-        let entrants = copiers.len();
-        let mut all: Vec<Measured> = Vec::new();
-        let mut order = Order::new(0..entrants, 1);
-        let (budget, started) = (self.budget, Instant::now());
-        let limits = Limits { budget, started, least: 5, most: 2000 };
         let mut watch = Watch::start(haul_machine::sys::Sys::new());
-        let (name, stop) = (self.name(), context.stop);
-        let (_, done) = rounds::repeat(
-            limits,
-            &mut watch,
-            context,
-            |_, _| {
-                let mut figures = vec![Figures::default(); entrants];
-                let before = sys::usage_process().switches_involuntary;
-                for entrant in order.draw() {
-                    figures[entrant] = memory.round(&mut copiers[entrant], turns);
-                }
-                let hit = sys::usage_process().switches_involuntary > before;
-                all.push(Measured { figures, hit });
-                let stopped = stop.load(std::sync::atomic::Ordering::Relaxed);
-                Ok::<_, Error>(if stopped { Next::Last } else { Next::Round })
-            },
-            |context, progress| context.report_progress(&name, progress),
-        );
-        done?;
-        self.emit(context, &all);
+        let place = Place::new(self.is_busy);
+        let all = self.rounds(context, &mut copiers, &mut memory, &mut watch)?;
+        drop(place);
+        for (subject, copier) in self.subjects.iter().zip(&mut copiers) {
+            if let Some(wrong) = memory.wrong_byte(copier)? {
+                return Err(self.wrong(*subject, wrong));
+            }
+        }
+        let noticed = watch.finish();
+        self.emit(context, &all, &copiers, &noticed);
         Ok(())
     }
 }
 
 impl Bench {
-    fn emit(&self, context: &mut Context<'_>, all: &[Measured]) {
-        let bytes = self.size as f64;
-        let evaluated = |of: Figure| {
-            self.evaluate(&all.iter().map(|round| round.round(of)).collect::<Vec<_>>())
-        };
-        let times: [(_, Figure); 2] = [
-            (name::ENGINE_SUBMIT, |figures| figures.submit),
-            (name::ENGINE_LATENCY, |figures| figures.latency),
-        ];
-        for (experiment, time) in times {
-            let evaluation = evaluated(time);
-            let records = self.records(&evaluation, experiment, "time", "s");
-            for (mut record, comparison) in records.into_iter().zip(evaluation.comparisons) {
-                record.comparison = comparison;
-                context.emit(record);
-            }
-        }
-        let mut rates = evaluated(|figures| figures.throughput);
-        rates.series.iter_mut().flatten().for_each(|time| *time = bytes / *time);
-        for record in self.records(&rates, name::ENGINE_THROUGHPUT, "throughput", "bytes/s") {
-            context.emit(record);
-        }
-        let shares = self.evaluate(&all.iter().map(Measured::shares).collect::<Vec<_>>());
-        let floor = share_floor(&shares);
-        for record in self.records(&shares, name::ENGINE_OVERLAP, "share", "share") {
-            context.emit(record.with(key::SHARE_FLOOR, floor));
+    fn rounds(
+        &self,
+        context: &mut Context<'_>,
+        copiers: &mut [Copier],
+        memory: &mut Memory,
+        watch: &mut Watch,
+    ) -> Result<Vec<Measured>, Error> {
+        let turns = memory.calibrate();
+        let mut all: Vec<Measured> = Vec::new();
+        let mut order = Order::new(0..copiers.len(), 1);
+        let limits = Limits { budget: self.budget, started: Instant::now(), least: 5, most: 2000 };
+        let (name, stop) = (self.name(), context.stop);
+        let (_, done) = rounds::repeat(
+            limits,
+            watch,
+            context,
+            |_, _| {
+                let mut figures = vec![Figures::default(); copiers.len()];
+                let before = sys::usage_process().switches_involuntary;
+                for entrant in order.draw() {
+                    figures[entrant] = memory.round(&mut copiers[entrant], turns)?;
+                }
+                // With a busy processor, the other thread is part of the measured conditions.
+                let hit = !self.is_busy && sys::usage_process().switches_involuntary > before;
+                all.push(Measured { figures, hit });
+                let stopped = stop.load(Ordering::Relaxed);
+                Ok::<_, Error>(if stopped { Next::Last } else { Next::Round })
+            },
+            |context, progress| context.report_progress(&name, progress),
+        );
+        done.map(|()| all)
+    }
+
+    fn wrong(&self, subject: Subject, (index, found, expected): (usize, u8, u8)) -> Error {
+        Error::WrongBytes {
+            subject: subject.name().to_owned(),
+            function: "copy",
+            size_bytes: self.size,
+            index: index as isize,
+            found,
+            expected,
         }
     }
 
-    fn names(&self) -> Vec<String> {
-        self.subjects.iter().map(|subject| subject.name().to_owned()).collect()
+    fn emit(
+        &self,
+        context: &mut Context<'_>,
+        all: &[Measured],
+        copiers: &[Copier],
+        noticed: &Noticed,
+    ) {
+        let remarks = Remarks::new(&[], noticed);
+        let bytes = self.size as f64;
+        let times: [(_, Figure); 5] = [
+            (name::ENGINE_SUBMIT, |figures| figures.submit),
+            (name::ENGINE_COMPLETE, |figures| figures.complete),
+            (name::ENGINE_LATENCY, |figures| figures.latency),
+            (name::ENGINE_WAKE, |figures| figures.wake),
+            (name::ENGINE_WAKE_LATENCY, |figures| figures.wake_latency),
+        ];
+        let mut records = Vec::new();
+        for (experiment, time) in times {
+            records.extend(self.records(&self.of(all, time), experiment, "time", "s"));
+        }
+        let mut rates = self.of(all, |figures| figures.throughput);
+        rates.series.iter_mut().flatten().for_each(|time| *time = bytes / *time);
+        let name = name::ENGINE_THROUGHPUT;
+        records.extend(self.records(&rates, name, "throughput", "bytes/s").map(|mut record| {
+            record.ratio_of = record.comparison.is_some().then_some(RatioOf::Cost);
+            record
+        }));
+        let mut shares = self.evaluate(&all.iter().map(Measured::shares).collect::<Vec<_>>());
+        let floor = share_floor(&shares);
+        // A ratio of shares has no meaning: the baseline hides nothing.
+        shares.comparisons.iter_mut().for_each(|comparison| *comparison = None);
+        let times = self.of(all, |figures| figures.cpu);
+        let cpu_ns = times.series.iter().map(|of_subject| (median(of_subject) * 1e9).round());
+        let shares = self.records(&shares, name::ENGINE_OVERLAP, "share", "share");
+        records.extend(shares.zip(cpu_ns).map(|(record, cpu_ns)| {
+            record.with(key::SHARE_FLOOR, floor).with(key::CPU_NS, cpu_ns)
+        }));
+        for record in records {
+            let subject = self.subjects.iter().position(|it| it.name() == record.subject);
+            let version = subject.and_then(|number| copiers[number].version());
+            let record = remarks.on(record);
+            context.emit(match version {
+                Some(version) => record.with(key::VERSION, version),
+                None => record,
+            });
+        }
+    }
+
+    /// Evaluates a figure.
+    fn of(&self, all: &[Measured], figure: Figure) -> Evaluation {
+        self.evaluate(&all.iter().map(|round| round.round(figure)).collect::<Vec<_>>())
     }
 
     fn evaluate(&self, rounds: &[Round]) -> Evaluation {
-        evaluate(rounds, &self.names(), 0, 1)
+        let names: Vec<String> = self.subjects.iter().map(|it| it.name().to_owned()).collect();
+        evaluate(rounds, &names, 0, 1)
     }
 
-    /// A record for each subject, without a comparison.
-    fn records(
-        &self,
-        evaluation: &Evaluation,
-        experiment: &str,
-        metric: &str,
-        unit: &str,
-    ) -> Vec<Record> {
-        let names = self.names();
-        let record = |(subject, samples): (&String, &Vec<f64>)| {
-            let mut record = Record::new("", experiment, subject, metric, unit)
-                .with(key::SIZE_BYTES, self.size as u64);
+    /// A record for each subject.
+    fn records<'a>(
+        &'a self,
+        evaluation: &'a Evaluation,
+        experiment: &'a str,
+        metric: &'a str,
+        unit: &'a str,
+    ) -> impl Iterator<Item = Record> + use<'a> {
+        let evaluated = evaluation.series.iter().zip(&evaluation.comparisons);
+        self.subjects.iter().zip(evaluated).map(move |(subject, (samples, comparison))| {
+            let mut record = Record::new("", experiment, subject.name(), metric, unit)
+                .with(key::SIZE_BYTES, self.size as u64)
+                .with(key::BUSY_CORE, u8::from(self.is_busy));
             record.samples.clone_from(samples);
+            record.comparison.clone_from(comparison);
             record
-        };
-        names.iter().zip(&evaluation.series).map(record).collect()
+        })
     }
 }
 
@@ -201,165 +242,32 @@ fn share_floor(evaluation: &Evaluation) -> f64 {
     both.map(high).fold(0.0, f64::max)
 }
 
-/// The source, and targets that the copies of a round write.
-struct Memory {
-    source: Arc<[u8]>,
-    targets: Vec<Vec<u8>>,
-}
-
-impl Memory {
-    fn new(size: usize) -> Self {
-        let source: Arc<[u8]> = (0..size).map(|at| at as u8).collect();
-        let count = (PENDING_MAX / size.max(1)).clamp(1, DEPTH);
-        Self { source, targets: vec![vec![1; size]; count] }
-    }
-
-    /// The turns of computing that take as long as a copy of the baseline.
-    fn calibrate(&mut self, baseline: &mut Copier) -> u64 {
-        let copies: Vec<f64> = (0..9).map(|_| self.latency(baseline)).collect();
-        let copy = median(&copies);
-        let mut turns = 100;
-        loop {
-            let times: Vec<f64> = (0..5).map(|_| seconds(|| compute(turns))).collect();
-            if median(&times) >= copy {
-                return turns;
-            }
-            turns += turns / 4;
-        }
-    }
-
-    fn round(&mut self, copier: &mut Copier, turns: u64) -> Figures {
-        let latency = self.latency(copier);
-        let (submit, throughput) = self.many(copier);
-        let alone = seconds(|| compute(turns));
-        let both = self.both(copier, turns);
-        Figures { submit, latency, throughput, alone, both }
-    }
-
-    /// One copy, after which the helper thread polls.
-    fn awake(&mut self, copier: &mut Copier) {
-        let target = self.targets.pop().unwrap_or_default();
-        let started = copier.submit(target, &self.source);
-        let target = copier.watch(started);
-        self.targets.push(target);
-    }
-
-    /// The seconds of a copy that is submitted and waited for at once.
-    fn latency(&mut self, copier: &mut Copier) -> f64 {
-        self.awake(copier);
-        let target = self.targets.pop().unwrap_or_default();
-        let begun = Instant::now();
-        let started = copier.submit(target, &self.source);
-        let target = copier.wait(started);
-        let elapsed = begun.elapsed().as_secs_f64();
-        self.targets.push(target);
-        elapsed
-    }
-
-    /// The seconds of a submission, and of a copy, when several are pending. The engine alone
-    /// copies.
-    fn many(&mut self, copier: &mut Copier) -> (f64, f64) {
-        self.awake(copier);
-        let targets = std::mem::take(&mut self.targets);
-        let count = targets.len() as f64;
-        let mut pending = Vec::with_capacity(targets.len());
-        let begun = Instant::now();
-        for target in targets {
-            pending.push(copier.submit(target, &self.source));
-        }
-        let submitted = begun.elapsed().as_secs_f64();
-        if let Some(last) = pending.last() {
-            while !copier.is_done(last) {
-                std::hint::spin_loop();
-            }
-        }
-        let copied = begun.elapsed().as_secs_f64();
-        self.targets = pending.into_iter().map(|started| copier.watch(started)).collect();
-        (submitted / count, copied / count)
-    }
-
-    /// The seconds of a copy with computing meanwhile.
-    fn both(&mut self, copier: &mut Copier, turns: u64) -> f64 {
-        self.awake(copier);
-        let target = self.targets.pop().unwrap_or_default();
-        let begun = Instant::now();
-        let started = copier.submit(target, &self.source);
-        compute(turns);
-        let target = copier.watch(started);
-        let elapsed = begun.elapsed().as_secs_f64();
-        self.targets.push(target);
-        elapsed
-    }
-}
-
-/// Computes in registers.
-fn compute(turns: u64) {
-    let mut state = black_box(88_172_645_463_325_252_u64);
-    for _ in 0..turns {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-    }
-    black_box(state);
-}
-
-/// The median; 0 without a sample.
-fn median(samples: &[f64]) -> f64 {
-    statistics::median(samples).unwrap_or(0.0)
-}
-
-fn seconds(run: impl FnOnce()) -> f64 {
-    let begun = Instant::now();
-    run();
-    begun.elapsed().as_secs_f64()
-}
-
-/// For each subject but the baseline, the smallest measured size from which on an engine costs its
-/// caller less than a copy: in each larger size too, the interval of its median share lies above
-/// what both entrants of the baseline seem to hide. None for a subject that never does.
-#[must_use]
-pub fn break_even(records: &[Record]) -> Vec<Record> {
-    let of_overlap = records.iter().filter(|record| record.experiment == name::ENGINE_OVERLAP);
-    let mut gains: Vec<(&str, u64, bool)> = of_overlap
-        .filter_map(|record| {
-            let size = record.parameters.get(key::SIZE_BYTES)?.as_u64()?;
-            let floor = record.parameters.get(key::SHARE_FLOOR)?.as_f64()?;
-            let low = median_interval(&record.samples).map(|interval| interval[0]);
-            Some((&record.subject[..], size, low.is_some_and(|low| low > floor)))
-        })
-        .collect();
-    gains.sort_unstable();
-    let mut found: Vec<Record> = Vec::new();
-    for of_subject in gains.chunk_by(|a, b| a.0 == b.0) {
-        let subject = of_subject[0].0;
-        let last = of_subject.iter().rev().take_while(|(.., gains)| *gains).last();
-        let Some((_, size, _)) = last.filter(|_| subject != Subject::Inline.name()) else {
-            continue;
-        };
-        let mut record = Record::new("", name::ENGINE_BREAK_EVEN, subject, "size", "bytes");
-        record.samples = vec![*size as f64];
-        found.push(record);
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::context::measured;
 
+    fn subjects() -> Vec<Subject> {
+        let own = [Subject::Copy, Subject::Thread];
+        own.into_iter().chain(Subject::ENGINES).collect()
+    }
+
     #[test]
     fn bench_emits_every_figure_of_every_subject() {
-        let (size, budget) = (64 << 10, Duration::from_millis(100));
-        let bench = Bench { size, subjects: Subject::ALL.to_vec(), budget };
+        let (size, budget, is_busy) = (64 << 10, Duration::from_millis(100), false);
+        let bench = Bench { size, subjects: subjects(), is_busy, budget };
         let (done, records, _) = measured(Vec::new(), |context| bench.measure(context));
         done.unwrap();
-        assert_eq!(records.len(), 4 * Subject::ALL.len());
+        assert_eq!(records.len(), 7 * subjects().len());
         for record in &records {
             assert!(!record.samples.is_empty() && record.samples.iter().all(|s| s.is_finite()));
             let is_share = record.experiment == name::ENGINE_OVERLAP;
-            assert!(is_share || record.samples.iter().all(|sample| *sample > 0.0));
-            assert_eq!(is_share, record.parameters.contains_key(key::SHARE_FLOOR));
+            assert!(is_share || record.samples.iter().all(|sample| *sample >= 0.0));
+            for key in [key::SHARE_FLOOR, key::CPU_NS] {
+                assert_eq!(is_share, record.parameters.contains_key(key));
+            }
+            let is_rate = record.experiment == name::ENGINE_THROUGHPUT;
+            assert_eq!(is_rate, record.ratio_of == Some(RatioOf::Cost));
         }
     }
 
@@ -376,31 +284,11 @@ mod tests {
 
     #[test]
     fn floor_is_the_higher_end_of_both_entrants_of_the_baseline() {
-        let bench = Bench { size: 1, subjects: Subject::ALL.to_vec(), budget: Duration::ZERO };
+        let budget = Duration::ZERO;
+        let bench = Bench { size: 1, subjects: subjects(), is_busy: false, budget };
         let shares =
-            |inline, again| Round { values: vec![inline, 9.0, 9.0, 9.0, again], hit: false };
+            |copy, again| Round { values: vec![copy, 9.0, 9.0, 9.0, 9.0, again], hit: false };
         let rounds = [shares(-0.1, 0.2), shares(0.1, -0.2), shares(0.0, 0.0)];
         assert_eq!(share_floor(&bench.evaluate(&rounds)), 0.2);
-    }
-
-    #[test]
-    fn break_even_is_the_size_from_which_all_gain_more_than_the_baseline() {
-        let record = |subject: &str, size: u64, low: f64, floor: f64| {
-            let mut record = Record::new("", name::ENGINE_OVERLAP, subject, "share", "share")
-                .with(key::SIZE_BYTES, size)
-                .with(key::SHARE_FLOOR, floor);
-            record.samples = vec![low, low + 0.1, low + 0.2];
-            record
-        };
-        let records = [
-            record("worker", 64, 0.1, 0.05),
-            record("worker", 4096, 0.2, 0.25),
-            record("worker", 65_536, 0.5, 0.25),
-            record("worker", 1 << 20, 0.9, 0.1),
-            record("auto", 4096, 0.3, 0.3),
-            record("inline", 4096, 0.3, 0.1),
-        ];
-        let found = break_even(&records);
-        assert_eq!((found.len(), found[0].samples[0]), (1, 65_536.0));
     }
 }

@@ -2,14 +2,27 @@
 //!
 //! From the bottom up:
 //!
-//! - [`subject`]: engines, and a thread behind a channel, behind one interface;
+//! - [`subject`]: what is compared;
+//! - [`thread`]: a thread that receives copies from a channel;
+//! - [`library`]: peers outside this program, each a shared library;
+//! - [`copier`]: one interface over all of it;
+//! - `place`: the processors of a measurement;
+//! - `memory`: what one subject does in one round;
 //! - [`mod@bench`]: submission, latency, throughput and overlap by size;
+//! - [`mod@break_even`]: the size from which an engine pays;
 //! - [`tail`]: small requests beside large copies.
 
 pub mod bench;
+pub mod break_even;
+pub mod copier;
+pub mod library;
+mod memory;
+mod place;
 pub mod subject;
 pub mod tail;
+pub mod thread;
 
 pub use bench::Bench;
+pub use break_even::break_even;
 pub use subject::Subject;
 pub use tail::Tail;

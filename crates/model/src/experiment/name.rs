@@ -65,20 +65,28 @@ pub const CHANNEL_SEND: &str = "channel.send";
 /// Messages between two processes.
 pub const CHANNEL_TRANSFER: &str = "channel.transfer";
 
+/// The prefix of every experiment with engines.
+pub const ENGINE: &str = "engine.";
 /// The size from which an engine costs its caller less than a copy.
 pub const ENGINE_BREAK_EVEN: &str = "engine.break_even";
+/// The end of a copy that an engine has done: its caller takes back the buffers.
+pub const ENGINE_COMPLETE: &str = "engine.complete";
 /// A copy by an engine, submitted and waited for.
 pub const ENGINE_LATENCY: &str = "engine.latency";
 /// The engines of this machine.
 pub const ENGINE_LIST: &str = "engine.list";
 /// The share of a copy that an engine hides behind computing.
 pub const ENGINE_OVERLAP: &str = "engine.overlap";
-/// The submission of a copy to an engine.
+/// The submission of a copy to an engine that polls.
 pub const ENGINE_SUBMIT: &str = "engine.submit";
 /// Small requests beside large copies.
 pub const ENGINE_TAIL: &str = "engine.tail";
 /// Copies by an engine, one after the other.
 pub const ENGINE_THROUGHPUT: &str = "engine.throughput";
+/// The submission of a copy to an engine that sleeps.
+pub const ENGINE_WAKE: &str = "engine.wake";
+/// A copy by an engine that sleeps, submitted and waited for.
+pub const ENGINE_WAKE_LATENCY: &str = "engine.wake_latency";
 
 /// The prefix of every experiment with the forwarder.
 pub const FORWARD: &str = "forward.";

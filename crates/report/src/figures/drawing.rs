@@ -82,6 +82,65 @@ const PACKETS: Mode =
 const LATENCY: Mode =
     Mode { name: "latency", label: "latency", title: "half a round trip", log: true };
 
+/// The time of a copy beside the CPU over that of a copy by its caller.
+const BESIDE: Mode =
+    Mode { name: "ratio", label: "ratio to copy", title: "time over copy’s", log: true };
+
+/// The share of a copy that its caller does not pay.
+const SHARE: Mode = Mode { name: "share", label: "%", title: "% of the copy hidden", log: false };
+
+/// A figure of copies beside the CPU by size.
+const fn beside(
+    experiment: &'static str,
+    title: &'static str,
+    about: &'static str,
+    modes: &'static [Mode],
+) -> Drawing {
+    Drawing {
+        experiment,
+        title,
+        about,
+        shape: Shape::Sizes,
+        x_title: "size of the copy",
+        place: Place::Size(key::SIZE_BYTES),
+        series: "subject",
+        modes,
+        limits: false,
+        best_of_subjects: false,
+    }
+}
+
+const OVERLAP: Drawing = beside(
+    name::ENGINE_OVERLAP,
+    "Copies beside computing",
+    "The share of a copy that is hidden behind computing that takes as long. “copy” is a call of haul’s copy, which \
+     hides nothing; what it seems to hide is noise. A share below 0, of an engine that costs its caller more than the \
+     copy, is drawn as 0.",
+    &[SHARE],
+);
+
+const SUBMISSION: Drawing = beside(
+    name::ENGINE_SUBMIT,
+    "The submission of a copy",
+    "The caller’s time until it can go on, while the engine polls. “copy” and “inline” copy within this time.",
+    &[Mode { title: "time of a submission", ..TIME }],
+);
+
+const WAITED_FOR: Drawing = beside(
+    name::ENGINE_LATENCY,
+    "A copy that is waited for at once",
+    "From the submission until the caller has its buffers back, while the engine polls. haul’s caller takes part in \
+     the copy while it waits.",
+    &[Mode { title: "time of a copy", ..TIME }, BESIDE],
+);
+
+const BY_ENGINE: Drawing = beside(
+    name::ENGINE_THROUGHPUT,
+    "Copies that an engine does alone",
+    "Up to 8 copies are pending, and the caller only polls.",
+    &[THROUGHPUT],
+);
+
 const STREAMS: Drawing = Drawing {
     experiment: name::COPY_STREAM,
     title: "Copies as your programs call",
@@ -99,7 +158,7 @@ const STREAMS: Drawing = Drawing {
 };
 
 /// Every experiment with a plot, in the order of the page.
-pub(crate) const ALL: [Drawing; 13] = [
+pub(crate) const ALL: [Drawing; 17] = [
     STREAMS,
     Drawing {
         experiment: name::COPY_SIZE,
@@ -265,6 +324,10 @@ pub(crate) const ALL: [Drawing; 13] = [
         limits: false,
         best_of_subjects: false,
     },
+    OVERLAP,
+    SUBMISSION,
+    WAITED_FOR,
+    BY_ENGINE,
     Drawing {
         experiment: name::FORWARD_SWEEP,
         title: "Packets of many sizes",
@@ -297,7 +360,7 @@ impl Drawing {
         let readings: Vec<Option<Reading>> = self
             .modes
             .iter()
-            .map(|mode| self.reading(mode, record).filter(Reading::is_drawable))
+            .map(|mode| self.reading(mode, record).filter(|reading| reading.is_drawable(mode)))
             .collect();
         readings.iter().any(Option::is_some).then_some(Point { record, series, x, label, readings })
     }
@@ -349,9 +412,10 @@ impl Drawing {
             | ("cpu", "cpu", "s/GB")
             | ("latency", "latency", "ns")
             | ("throughput", "throughput", "GB/s") => Some(own),
-            ("packets", "rate_peak", "packets/s") => {
-                Some(Reading { value: own.value / 1e6, low: own.low / 1e6, high: own.high / 1e6 })
-            }
+            ("packets", "rate_peak", "packets/s") => Some(own.times(1e-6)),
+            ("time", "time", "s") => Some(own.times(1e9)),
+            ("throughput", "throughput", "bytes/s") => Some(own.times(1e-9)),
+            ("share", "share", "share") => Some(own.times(100.0)),
             ("throughput", "time", "ns") => {
                 // Bytes per nanosecond are GB/s, of all threads together; the quartiles swap.
                 #[expect(
@@ -390,15 +454,24 @@ impl Drawing {
 }
 
 impl Reading {
-    fn is_drawable(&self) -> bool {
-        [self.value, self.low, self.high].iter().all(|value| value.is_finite()) && self.value > 0.0
+    /// The reading in another unit; at least 0.
+    fn times(self, factor: f64) -> Self {
+        let [value, low, high] =
+            [self.value, self.low, self.high].map(|value| (value * factor).max(0.0));
+        Self { value, low, high }
+    }
+
+    /// Whether the plot can show it. A share may be 0.
+    fn is_drawable(&self, mode: &Mode) -> bool {
+        let is_finite = [self.value, self.low, self.high].iter().all(|value| value.is_finite());
+        is_finite && (self.value > 0.0 || mode.name == SHARE.name)
     }
 }
 
 /// The role of a series for the reader.
 pub(crate) fn role(series: &str, baselines: &[&str]) -> Role {
     match series {
-        "haul" | "haul:auto" | "tuned" => Role::Haul,
+        "haul" | "haul:auto" | "auto" | "tuned" => Role::Haul,
         "asked for" | "memcpy" | "none" | "empty" => Role::Limit,
         other if baselines.contains(&other) => Role::Baseline,
         "libc" if baselines.is_empty() => Role::Baseline,

@@ -12,6 +12,7 @@
 //! - `tune`: whether tuned thresholds beat the defaults;
 //! - `size`: the best kernel at every size;
 //! - `heap`: the cost of an allocation;
+//! - `engine`: copies beside the CPU;
 //! - `channel`: the fastest mechanism to another process;
 //! - `burst`: the bursts of a running program;
 //! - `forward`: the packet rate of a guest;
@@ -26,6 +27,8 @@ mod channel;
 mod compare;
 
 mod distribution;
+
+mod engine;
 
 mod field;
 
@@ -135,6 +138,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(first_of(&runs, heap::pairs));
     findings.extend(heap::replays(&records, &by_run));
     findings.extend(heap::maps(&records));
+    findings.extend(first_of(&runs, engine::beside_the_cpu));
     findings.extend(channel::transfers(&by_run));
     findings.extend(channel::experiment_2014(&by_run));
     findings.extend(first_of(&runs, forward::through_a_guest));

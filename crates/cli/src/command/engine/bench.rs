@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use haul_experiments::engine::bench::break_even;
-use haul_experiments::engine::{self, Subject, Tail};
+use haul_experiments::engine::copier::Copier;
+use haul_experiments::engine::{self, Subject, Tail, break_even};
 use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
-use haul_model::{Bytes, Record};
+use haul_model::{Bytes, Comparison, Record};
 
 use crate::arguments::engine::Bench as Arguments;
 use crate::command::steps::{self, Steps};
@@ -27,22 +27,46 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new(arguments: Arguments) -> Self {
-        let mut subjects = vec![Subject::Inline];
-        for subject in arguments.engine.iter().chain(&arguments.against) {
-            if !subjects.contains(subject) {
-                subjects.push(*subject);
-            }
-        }
+        let against = present(arguments.against.iter().flat_map(|against| against.peers()));
+        let all = [&Subject::Copy].into_iter().chain(&arguments.engine).chain(&against);
+        let subjects = unique(all.copied());
         let mut asked: Steps = Vec::new();
-        for size in &arguments.sizes.0 {
-            let (size, subjects) =
-                (usize::try_from(size.0).unwrap_or(usize::MAX), subjects.clone());
-            asked.push(Box::new(engine::Bench { size, subjects, budget: BUDGET_EACH }));
+        for busy in unique(arguments.busy_core.iter().copied()) {
+            let is_busy = busy == 1;
+            for size in &arguments.sizes.0 {
+                let size = usize::try_from(size.0).unwrap_or(usize::MAX);
+                let (subjects, budget) = (subjects.clone(), BUDGET_EACH);
+                asked.push(Box::new(engine::Bench { size, subjects, is_busy, budget }));
+            }
+            let (subjects, budget) = (subjects.clone(), BUDGET_EACH);
+            asked.push(Box::new(Tail { subjects, is_busy, budget }));
         }
-        asked.push(Box::new(Tail { subjects, budget: BUDGET_EACH }));
         let Arguments { budget, json, .. } = arguments;
         Self { steps: steps::evenly(asked, budget, BUDGET_EACH), budget, json }
     }
+}
+
+/// The peers of these that can be measured here. Reports the others.
+fn present<'a>(peers: impl IntoIterator<Item = &'a Subject>) -> Vec<Subject> {
+    let is_present = |peer: &&Subject| match Copier::open(**peer) {
+        Ok(_) => true,
+        Err(error) => {
+            terminal::say(&format!("haul: {} is left out: {error}", peer.name()));
+            false
+        }
+    };
+    unique(peers.into_iter().copied()).iter().filter(is_present).copied().collect()
+}
+
+/// Each value once, in order.
+fn unique<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut unique = Vec::new();
+    for value in values {
+        if !unique.contains(&value) {
+            unique.push(value);
+        }
+    }
+    unique
 }
 
 impl Command for Bench {
@@ -56,33 +80,50 @@ impl Command for Bench {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         steps::measure(&mut self.steps, self.budget, journal)?;
-        let measured: Vec<Record> = journal.records().cloned().collect();
-        let Some(first) = measured.first() else { return Ok(()) };
-        for mut record in break_even(&measured) {
-            record.stamp(&first.run, &this_machine().id, &first.time);
-            journal.add(record);
-        }
-        journal.check()
+        add_break_even(journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
         if self.json {
             return Ok(());
         }
-        let mut table = Table::new(&["figure", ">size", "engine", ">median", ">ratio to inline"]);
+        let head = ["figure", ">size", ">busy", "engine", ">median", ">ratio to copy", ">floor"];
+        let mut table = Table::new(&head);
         for record in journal.records() {
             let size = record.parameters.get(key::SIZE_BYTES).and_then(serde_json::Value::as_u64);
-            let ratio = record.comparison.as_ref().map(|comparison| three_digits(comparison.ratio));
+            let busy = record.parameters.get(key::BUSY_CORE).and_then(serde_json::Value::as_u64);
+            let caller = record.parameters.get(key::CALLER).and_then(serde_json::Value::as_str);
+            let compared = |of: fn(&Comparison) -> f64| {
+                record.comparison.as_ref().map_or_else(String::new, |it| three_digits(of(it)))
+            };
+            let figure = record.experiment.trim_start_matches("engine.").to_owned();
             table.add(vec![
-                record.experiment.trim_start_matches("engine.").to_owned(),
+                caller
+                    .map_or_else(|| figure.clone(), |caller| format!("{figure}, caller {caller}")),
                 size.map_or_else(String::new, |size| Bytes(size).to_string()),
+                busy.map_or_else(String::new, |busy| busy.to_string()),
                 record.subject.clone(),
                 record.median().map_or_else(String::new, |median| written(record, median)),
-                ratio.unwrap_or_default(),
+                compared(|it| it.ratio),
+                compared(|it| it.floor),
             ]);
         }
         terminal::print(&table.text())
     }
+}
+
+/// Adds the sizes from which engines pay, as the measured records say.
+///
+/// # Errors
+/// A record cannot be written.
+pub(in crate::command) fn add_break_even(journal: &mut Journal) -> Result<(), Error> {
+    let measured: Vec<Record> = journal.records().cloned().collect();
+    let Some(last) = measured.last() else { return Ok(()) };
+    for mut record in break_even(&measured) {
+        record.stamp(&last.run, &this_machine().id, &last.time);
+        journal.add(record);
+    }
+    journal.check()
 }
 
 /// A median with its unit.

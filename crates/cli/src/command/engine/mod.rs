@@ -10,6 +10,8 @@ mod bench;
 mod fake;
 mod list;
 
+pub(super) use bench::add_break_even;
+
 use super::Command;
 use crate::arguments::engine::Engine;
 use crate::error::Error;

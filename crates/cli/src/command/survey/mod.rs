@@ -15,7 +15,7 @@ use haul_model::Bytes;
 
 use self::plan::{Plan, Resources};
 use super::steps::{OnFailure, Runner};
-use super::{Command, channel, copy, forward, heap, this_machine};
+use super::{Command, channel, copy, engine, forward, heap, this_machine};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -91,7 +91,8 @@ impl Command for Survey {
         if !self.is_tuned {
             plan.after = plan::after_tuning(self.quick, &resources, false);
         }
-        runner.steps(&mut plan.after, OnFailure::GoOn)
+        runner.steps(&mut plan.after, OnFailure::GoOn)?;
+        engine::add_break_even(journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {

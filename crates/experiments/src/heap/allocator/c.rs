@@ -4,7 +4,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use super::{Allocator, dynamic};
+use super::Allocator;
+use crate::dynamic;
 use crate::heap::peers::Peer;
 
 /// The alignment of every malloc on a 64-bit machine (`alignof(max_align_t)` of the System V ABIs

@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use haul_machine::sys::Sys;
 
 use super::Allocator;
-use super::dynamic::Library;
+use crate::dynamic::Library;
 use crate::heap::protocol::Start;
 
 const MIB: usize = 1 << 20;

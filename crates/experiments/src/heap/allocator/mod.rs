@@ -1,13 +1,11 @@
 //! The functions with which a driver calls a heap, for each kind of heap.
 //!
-//! - `dynamic`: functions that are found by name at run time;
 //! - [`c`]: the functions of the C library or of the preloaded library;
 //! - [`dpdk`]: `rte_malloc` and its family, loaded at run time;
 //! - [`haul`]: haul's own heap.
 
 pub(super) mod c;
 pub(super) mod dpdk;
-mod dynamic;
 pub(super) mod haul;
 
 use std::ptr::NonNull;

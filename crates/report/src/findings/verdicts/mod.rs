@@ -95,6 +95,11 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Verdict> {
             .into_iter()
             .map(|found| from_finding("a recorded program on haul’s heap", found, "")),
     );
+    rows.extend(
+        runs.iter()
+            .find_map(|run| super::engine::beside_the_cpu(run))
+            .map(|found| from_finding("copies beside the CPU", found, "")),
+    );
     rows.extend(channel::transfers(&by_run));
     rows.extend(forward::flows(&by_run));
     rows.extend(copy::tuned(&records));

@@ -18,6 +18,7 @@ use haul_experiments::copy::tune::Tune;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{Drawn, Function, Sizes, ThenRead};
 use haul_experiments::drive::Program;
+use haul_experiments::engine;
 use haul_experiments::experiment::Time;
 use haul_experiments::forward::{self, Flow, Forwarder, Layout, Source};
 use haul_experiments::heap::{self, Extent as HeapExtent, Found, Shape as Block, Test};
@@ -66,6 +67,10 @@ struct Extent {
     size_max_bytes: usize,
     distributions: &'static [&'static str],
     heap: Duration,
+    engine: Duration,
+    /// Sizes of copies beside the CPU, and the sizes that are also measured with a busy processor.
+    engine_sizes: &'static [usize],
+    engine_sizes_busy: &'static [usize],
     channel: Duration,
     /// Sizes of messages between two processes, and the sizes that are also measured with a busy
     /// processor.
@@ -101,6 +106,9 @@ const QUICK: Extent = Extent {
     size_max_bytes: 16 << 20,
     distributions: &[SERVICE],
     heap: Duration::from_millis(200),
+    engine: Duration::from_millis(200),
+    engine_sizes: &[4 << 10, 64 << 10, 1 << 20],
+    engine_sizes_busy: &[],
     channel: Duration::from_millis(200),
     channel_sizes: &[64, 4 << 10, 64 << 10, 1 << 20],
     channel_sizes_busy: &[],
@@ -119,6 +127,9 @@ const FULL: Extent = Extent {
     size_max_bytes: 256 << 20,
     distributions: &[SERVICE, "packets", "messages", "storage"],
     heap: Duration::from_millis(500),
+    engine: Duration::from_millis(300),
+    engine_sizes: &[4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20],
+    engine_sizes_busy: &[64 << 10, 256 << 10, 1 << 20, 4 << 20],
     channel: Duration::from_millis(300),
     channel_sizes: &[64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20],
     channel_sizes_busy: &[16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20],
@@ -174,6 +185,7 @@ impl Plan {
     ) -> Self {
         let mut before = before_tuning(quick, resources);
         before.extend(heaps(quick, resources, heap.0, heap.1));
+        before.extend(engines(quick, resources));
         before.extend(channels(quick, resources, channel.0, channel.1));
         before.extend(flow(quick, resources, forward));
         Self { before, tuning: tuning(quick), after: after_tuning(quick, resources, true) }
@@ -296,6 +308,22 @@ fn heaps(quick: bool, resources: &Resources, heaps: &[Found], driver: &Program) 
         }
     }
     steps
+}
+
+/// Copies beside the CPU by haul's engines. Empty if this process may not use two processors.
+fn engines(quick: bool, resources: &Resources) -> Steps {
+    let extent = if quick { QUICK } else { FULL };
+    let step = |size: usize, is_busy: bool| -> Box<dyn Experiment> {
+        let subjects = [engine::Subject::Copy, engine::Subject::Worker, engine::Subject::Auto];
+        let budget = extent.engine;
+        Box::new(engine::Bench { size, subjects: subjects.into(), is_busy, budget })
+    };
+    if resources.processors < 2 {
+        return Vec::new();
+    }
+    let free = extent.engine_sizes.iter().map(|&size| step(size, false));
+    let busy = extent.engine_sizes_busy.iter().map(|&size| step(size, true));
+    free.chain(busy).collect()
 }
 
 /// Transfers to another process through each of these transports, of which the first is the

@@ -35,6 +35,17 @@ fn plan_measures_transfers_only_with_two_processors() {
 }
 
 #[test]
+fn plan_measures_engines_only_with_two_processors() {
+    let engines = |quick, processors| {
+        let plan = plan(quick, &resources(processors, 64 << 30));
+        plan.before.iter().filter(|step| step.name().starts_with("engine")).count()
+    };
+    assert_eq!([engines(false, 1), engines(true, 1)], [0, 0]);
+    assert_eq!(engines(true, 2), QUICK.engine_sizes.len());
+    assert_eq!(engines(false, 2), FULL.engine_sizes.len() + FULL.engine_sizes_busy.len());
+}
+
+#[test]
 fn full_plan_has_guest_flow_with_two_processors() {
     for (quick, processors, expected) in [(false, 2, true), (false, 1, false), (true, 2, false)] {
         let plan = plan(quick, &resources(processors, 64 << 30));

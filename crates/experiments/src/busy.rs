@@ -7,14 +7,14 @@ use std::thread::{self, JoinHandle};
 use haul_measure::sys;
 
 /// A thread that spins until it is dropped.
-pub(super) struct Busy {
+pub(crate) struct Busy {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Busy {
     /// Keeps this processor busy.
-    pub(super) fn on(cpu: usize) -> Self {
+    pub(crate) fn on(cpu: usize) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&is_over);
         let thread = thread::spawn(move || {

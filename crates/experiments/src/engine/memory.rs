@@ -1,0 +1,239 @@
+//! What one subject does in one round, and the buffers of its copies.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use haul_measure::sys;
+use haul_model::statistics;
+
+use super::copier::{Call, Copier};
+use super::subject::{Copies, Job};
+use crate::error::Error;
+
+/// The number of copies that are pending at a time.
+const DEPTH: usize = 8;
+/// The most bytes that are pending at a time.
+const PENDING_MAX: usize = 32 << 20;
+/// The bytes of the copies whose latencies are measured together, so that a clock is read rarely.
+const LATENCY_BYTES: usize = 64 << 10;
+/// The most copies whose latencies are measured together.
+const LATENCIES_MAX: usize = 16;
+/// After this time without a copy every thread sleeps that ever does.
+const SETTLE: Duration = Duration::from_micros(500);
+
+/// The figures of one subject in one round, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Figures {
+    /// The caller's time for a submission while the engine polls.
+    pub(super) submit: f64,
+    /// The caller's time to take back the buffers of a copy that is done.
+    pub(super) complete: f64,
+    /// A copy that is waited for at once.
+    pub(super) latency: f64,
+    /// A copy when several are pending and the engine alone copies.
+    pub(super) throughput: f64,
+    /// The caller's time for a submission while the engine sleeps.
+    pub(super) wake: f64,
+    /// The time until that copy is done by the engine alone.
+    pub(super) wake_latency: f64,
+    /// Computing without a copy.
+    pub(super) alone: f64,
+    /// Computing and copying together.
+    pub(super) both: f64,
+    /// The processor time of the process for a copy beside computing, from sleep to sleep, less
+    /// that of computing.
+    pub(super) cpu: f64,
+}
+
+/// The jobs of a round, which share their source.
+pub(super) struct Memory {
+    jobs: Vec<Job>,
+    latencies: usize,
+}
+
+impl Memory {
+    pub(super) fn new(size: usize) -> Self {
+        let source: Arc<[u8]> = (0..size).map(|at| (at / 3) as u8).collect();
+        let count = (PENDING_MAX / size.max(1)).clamp(1, DEPTH);
+        let job = |_| Job::new(vec![1; size], Arc::clone(&source));
+        let latencies = (LATENCY_BYTES / size.max(1)).clamp(1, LATENCIES_MAX);
+        Self { jobs: (0..count).map(job).collect(), latencies }
+    }
+
+    /// The turns of computing that take as long as a copy of the baseline.
+    pub(super) fn calibrate(&mut self) -> u64 {
+        let copies: Vec<f64> = (0..9).map(|_| self.latency(&mut Call)).collect();
+        let copy = median(&copies);
+        let mut turns = 100;
+        loop {
+            let times: Vec<f64> = (0..5).map(|_| seconds(|| compute(turns))).collect();
+            if median(&times) >= copy {
+                return turns;
+            }
+            turns += turns / 4;
+        }
+    }
+
+    /// One round of a subject.
+    ///
+    /// # Errors
+    /// A peer does not start again.
+    pub(super) fn round(&mut self, copier: &mut Copier, turns: u64) -> Result<Figures, Error> {
+        copier.resume()?;
+        let figures = match copier {
+            Copier::Call(call) => self.figures(call, turns),
+            Copier::Queue(queue) => self.figures(queue, turns),
+            Copier::Thread(thread) => self.figures(thread, turns),
+            Copier::Library(library) => self.figures(library, turns),
+        };
+        copier.pause();
+        Ok(figures)
+    }
+
+    fn figures(&mut self, subject: &mut impl Copies, turns: u64) -> Figures {
+        let mut figures = Figures::default();
+        self.awake(subject);
+        figures.latency = self.latency(subject);
+        self.many(subject, &mut figures);
+        figures.alone = seconds(|| compute(turns));
+        figures.both = self.both(subject, turns);
+        self.asleep(subject, turns, &mut figures);
+        figures
+    }
+
+    /// The first byte of a target that differs from the source after a copy into zeros: its
+    /// index, the byte, and the source's.
+    ///
+    /// # Errors
+    /// A peer does not start again.
+    pub(super) fn wrong_byte(
+        &mut self,
+        copier: &mut Copier,
+    ) -> Result<Option<(usize, u8, u8)>, Error> {
+        copier.resume()?;
+        let mut job = self.take();
+        job.target.fill(0);
+        self.jobs.push(job);
+        match copier {
+            Copier::Call(call) => self.awake(call),
+            Copier::Queue(queue) => self.awake(queue),
+            Copier::Thread(thread) => self.awake(thread),
+            Copier::Library(library) => self.awake(library),
+        }
+        copier.pause();
+        let job = self.take();
+        let bytes = job.target.iter().copied().zip(job.source.iter().copied());
+        let wrong = bytes.enumerate().find(|(_, (found, expected))| found != expected);
+        self.jobs.push(job);
+        Ok(wrong.map(|(index, (found, expected))| (index, found, expected)))
+    }
+
+    fn take(&mut self) -> Job {
+        self.jobs.pop().expect("every job is put back")
+    }
+
+    /// One copy, after which the engine polls.
+    fn awake<C: Copies>(&mut self, subject: &mut C) {
+        let job = self.take();
+        let started = subject.submit(job);
+        self.jobs.push(subject.watch(started));
+    }
+
+    /// The seconds of a copy that is submitted and waited for at once.
+    fn latency<C: Copies>(&mut self, subject: &mut C) -> f64 {
+        let mut job = self.take();
+        let begun = Instant::now();
+        for _ in 0..self.latencies {
+            let started = subject.submit(job);
+            job = subject.wait(started);
+        }
+        let elapsed = begun.elapsed().as_secs_f64();
+        self.jobs.push(job);
+        elapsed / self.latencies as f64
+    }
+
+    /// A submission, a copy and a completion, when several are pending.
+    fn many<C: Copies>(&mut self, subject: &mut C, figures: &mut Figures) {
+        self.awake(subject);
+        let jobs = std::mem::take(&mut self.jobs);
+        let count = jobs.len() as f64;
+        let mut pending: Vec<C::Started> = Vec::with_capacity(jobs.len());
+        let mut back: Vec<Job> = Vec::with_capacity(jobs.len());
+        let begun = Instant::now();
+        for job in jobs {
+            pending.push(subject.submit(job));
+        }
+        let submitted = begun.elapsed().as_secs_f64();
+        if let Some(last) = pending.last() {
+            while !subject.is_done(last) {
+                std::hint::spin_loop();
+            }
+        }
+        let copied = begun.elapsed().as_secs_f64();
+        for started in pending {
+            back.push(subject.watch(started));
+        }
+        let completed = begun.elapsed().as_secs_f64();
+        self.jobs = back;
+        figures.submit = submitted / count;
+        figures.throughput = copied / count;
+        figures.complete = (completed - copied) / count;
+    }
+
+    /// The seconds of a copy with computing meanwhile.
+    fn both<C: Copies>(&mut self, subject: &mut C, turns: u64) -> f64 {
+        self.awake(subject);
+        let job = self.take();
+        let begun = Instant::now();
+        let started = subject.submit(job);
+        compute(turns);
+        let job = subject.watch(started);
+        let elapsed = begun.elapsed().as_secs_f64();
+        self.jobs.push(job);
+        elapsed
+    }
+
+    /// Two copies that begin while every thread sleeps: one for its times, and one with computing
+    /// meanwhile for its processor time.
+    fn asleep<C: Copies>(&mut self, subject: &mut C, turns: u64, figures: &mut Figures) {
+        let job = self.take();
+        std::thread::sleep(SETTLE);
+        let begun = Instant::now();
+        let started = subject.submit(job);
+        figures.wake = begun.elapsed().as_secs_f64();
+        let job = subject.watch(started);
+        figures.wake_latency = begun.elapsed().as_secs_f64();
+        std::thread::sleep(SETTLE);
+        let before = sys::usage_process().cpu;
+        let started = subject.submit(job);
+        compute(turns);
+        let job = subject.watch(started);
+        std::thread::sleep(SETTLE);
+        let used = sys::usage_process().cpu.saturating_sub(before).as_secs_f64();
+        figures.cpu = used - figures.alone;
+        self.jobs.push(job);
+    }
+}
+
+/// Computes in registers.
+fn compute(turns: u64) {
+    let mut state = black_box(88_172_645_463_325_252_u64);
+    for _ in 0..turns {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+    }
+    black_box(state);
+}
+
+/// The median; 0 without a sample.
+pub(super) fn median(samples: &[f64]) -> f64 {
+    statistics::median(samples).unwrap_or(0.0)
+}
+
+fn seconds(run: impl FnOnce()) -> f64 {
+    let begun = Instant::now();
+    run();
+    begun.elapsed().as_secs_f64()
+}
