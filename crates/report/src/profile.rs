@@ -43,15 +43,18 @@ fn of_program(program: &str, records: &[&Record]) -> String {
     let whole: f64 = all.iter().filter_map(|record| record.median()).sum();
     let mut html = format!("<div class=\"bursts\"><h3>{}</h3>", escape(program));
     if let Some(first) = all.first() {
-        let number = |key| first.count(key).unwrap_or(0);
+        let number = |key| first.count(key).unwrap_or(0) as usize;
+        let processes = match number(key::PROCESSES) {
+            1 => "1 process".to_owned(),
+            several => format!("{} processes", text::grouped(several)),
+        };
         let _ = write!(
             html,
-            "<p>Seen: {} calls with {}, of {} processes and {} threads, from {} samples.</p>",
-            number(key::CALLS),
+            "<p>Seen: {} with {}, of {processes} and {}, from {}.</p>",
+            text::count(number(key::CALLS), "call"),
             Bytes(whole as u64).approximate(),
-            number(key::PROCESSES),
-            number(key::THREADS),
-            number(key::SAMPLED)
+            text::count(number(key::THREADS), "thread"),
+            text::count(number(key::SAMPLED), "sample")
         );
         html += &time(first).map_or(String::new(), |text| {
             format!("<p>Time of these calls: {}.</p>", escape(&text))

@@ -21,7 +21,7 @@ if [ "$(id -u)" = 0 ]; then
   done
 fi
 # shellcheck disable=SC2034 # The scripts that read this file use it.
-server="$bin/postgres -D $folder/data -k $folder -c listen_addresses= -c fsync=off -c shared_buffers=512MB"
+server="$on_server $bin/postgres -D $folder/data -k $folder -c listen_addresses= -c fsync=off -c shared_buffers=512MB"
 {
   $as "$bin/initdb" -D "$folder/data" -U postgres --auth=trust
   $as "$bin/pg_ctl" -D "$folder/data" -o "-k $folder -c listen_addresses=" -w start

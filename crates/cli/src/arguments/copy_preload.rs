@@ -47,7 +47,7 @@ pub(crate) struct Profile {
     pub(crate) out_file: Option<PathBuf>,
     /// Mean work of a thread between two samples: the bytes of its calls, and 1 KiB for each call.
     /// With 1B, every call is sampled
-    #[arg(long = "sample-every", value_name = "SIZE", default_value = "1MiB")]
+    #[arg(long = "sample-every", value_name = "SIZE", default_value = "4MiB")]
     pub(crate) every: Bytes,
     /// Profiles that programs have written, instead of running one; several may be given
     #[arg(long, value_name = "FILE", num_args = 1..)]

@@ -7,10 +7,12 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
+use core::mem::offset_of;
 
 use haul_kernels::{c, early};
-use haul_model::profile::layout::kind;
+use haul_model::profile::layout::{WORK_OF_A_CALL, kind};
 
+use crate::sys::ThreadWords;
 use crate::{profile, ready};
 
 unsafe extern "C" {
@@ -19,8 +21,11 @@ unsafe extern "C" {
 }
 
 /// Exports functions. The text `$first` brings the arguments into the order of memmove or memset.
-/// If the mode is plain, a jump to `$kernel` follows. Otherwise the function jumps to `$otherwise`
-/// and passes on the kind `$kind` and its return address as the fourth and fifth argument.
+/// If the mode is plain, a jump to `$kernel` follows. If calls are profiled, the function counts
+/// the work of the call down, and the same jump follows until the count is over; it is here
+/// because nearly all calls of a profiled program take this path. Otherwise the function jumps to
+/// `$otherwise`, and passes on the kind `$kind` and its return address as the fourth and fifth
+/// argument. A signal handler that counts meanwhile loses at most its own count.
 macro_rules! exported {
     ($($name:ident, $first:literal, $kernel:path, $otherwise:path, $kind:path;)*) => {$(
         /// # Safety
@@ -32,17 +37,25 @@ macro_rules! exported {
             naked_asm!(
                 ".cfi_startproc",
                 $first,
-                "cmp byte ptr [rip + {mode}], {plain}",
-                "jne 2f",
+                "cmp byte ptr [rip + {mode}], {unready}",
+                "jae 2f",
                 "jmp {kernel}",
                 "2:",
+                "je 3f",
+                "mov r9, qword ptr [rip + haul_copy_thread@GOTTPOFF]",
+                "lea r10, [rdx + {work}]",
+                "sub qword ptr fs:[r9], r10",
+                "jle 3f",
+                "jmp {kernel}",
+                "3:",
                 "mov ecx, {kind}",
                 "mov r8, qword ptr [rsp]",
                 "jmp {otherwise}",
-                "3:",
+                "4:",
                 "jmp {fail}",
                 ".cfi_endproc",
-                mode = sym ready::MODE, plain = const ready::PLAIN, kind = const $kind,
+                mode = sym ready::MODE, unready = const ready::UNREADY,
+                work = const WORK_OF_A_CALL, kind = const $kind,
                 kernel = sym $kernel, otherwise = sym $otherwise, fail = sym fail,
             );
             #[cfg(target_arch = "aarch64")]
@@ -51,22 +64,39 @@ macro_rules! exported {
                 $first,
                 "adrp x9, {mode}",
                 "ldrb w9, [x9, :lo12:{mode}]",
-                "cmp w9, {plain}",
-                "b.ne 2f",
+                "cmp w9, {unready}",
+                "b.hs 2f",
                 "b {kernel}",
                 "2:",
+                "b.eq 3f",
+                "mrs x9, tpidr_el0",
+                "adrp x10, :gottprel:haul_copy_thread",
+                "ldr x10, [x10, :gottprel_lo12:haul_copy_thread]",
+                "add x11, x2, {work}",
+                "ldr x12, [x9, x10]",
+                "subs x12, x12, x11",
+                "str x12, [x9, x10]",
+                "b.le 3f",
+                "b {kernel}",
+                "3:",
                 "mov w3, {kind}",
                 "mov x4, x30",
                 "b {otherwise}",
-                "3:",
+                "4:",
                 "b {fail}",
                 ".cfi_endproc",
-                mode = sym ready::MODE, plain = const ready::PLAIN, kind = const $kind,
+                mode = sym ready::MODE, unready = const ready::UNREADY,
+                work = const WORK_OF_A_CALL, kind = const $kind,
                 kernel = sym $kernel, otherwise = sym $otherwise, fail = sym fail,
             );
         }
     )*};
 }
+
+// One comparison distinguishes the three modes. The countdown is the first word of a thread, and
+// an instruction of aarch64 adds at most 4095.
+const _: () = assert!(ready::PLAIN < ready::UNREADY && ready::UNREADY < ready::PROFILED);
+const _: () = assert!(offset_of!(ThreadWords, countdown) == 0 && WORK_OF_A_CALL < 4096);
 
 #[cfg(target_arch = "x86_64")]
 exported! {
@@ -79,11 +109,11 @@ exported! {
     explicit_bzero, "mov rdx, rsi\nxor esi, esi", c::memset, fill, kind::FILL;
     mempcpy, "", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
     __mempcpy, "", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
-    __memcpy_chk, "cmp rcx, rdx\njb 3f", c::memcpy, copy, kind::MEMCPY;
-    __memmove_chk, "cmp rcx, rdx\njb 3f", c::memmove, copy, kind::MEMMOVE;
-    __mempcpy_chk, "cmp rcx, rdx\njb 3f", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
-    __memset_chk, "cmp rcx, rdx\njb 3f", c::memset, fill, kind::FILL;
-    __explicit_bzero_chk, "cmp rdx, rsi\njb 3f\nmov rdx, rsi\nxor esi, esi", c::memset, fill,
+    __memcpy_chk, "cmp rcx, rdx\njb 4f", c::memcpy, copy, kind::MEMCPY;
+    __memmove_chk, "cmp rcx, rdx\njb 4f", c::memmove, copy, kind::MEMMOVE;
+    __mempcpy_chk, "cmp rcx, rdx\njb 4f", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
+    __memset_chk, "cmp rcx, rdx\njb 4f", c::memset, fill, kind::FILL;
+    __explicit_bzero_chk, "cmp rdx, rsi\njb 4f\nmov rdx, rsi\nxor esi, esi", c::memset, fill,
         kind::FILL;
 }
 
@@ -98,19 +128,19 @@ exported! {
     explicit_bzero, "mov x2, x1\nmov w1, wzr", c::memset, fill, kind::FILL;
     mempcpy, "", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
     __mempcpy, "", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
-    __memcpy_chk, "cmp x3, x2\nb.lo 3f", c::memcpy, copy, kind::MEMCPY;
-    __memmove_chk, "cmp x3, x2\nb.lo 3f", c::memmove, copy, kind::MEMMOVE;
-    __mempcpy_chk, "cmp x3, x2\nb.lo 3f", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
-    __memset_chk, "cmp x3, x2\nb.lo 3f", c::memset, fill, kind::FILL;
-    __explicit_bzero_chk, "cmp x2, x1\nb.lo 3f\nmov x2, x1\nmov w1, wzr", c::memset, fill,
+    __memcpy_chk, "cmp x3, x2\nb.lo 4f", c::memcpy, copy, kind::MEMCPY;
+    __memmove_chk, "cmp x3, x2\nb.lo 4f", c::memmove, copy, kind::MEMMOVE;
+    __mempcpy_chk, "cmp x3, x2\nb.lo 4f", copy_to_end, copy_to_end_otherwise, kind::MEMCPY;
+    __memset_chk, "cmp x3, x2\nb.lo 4f", c::memset, fill, kind::FILL;
+    __explicit_bzero_chk, "cmp x2, x1\nb.lo 4f\nmov x2, x1\nmov w1, wzr", c::memset, fill,
         kind::FILL;
 }
 
-/// A copy if the mode is not plain. The rare cases are functions of their own, so that this one
-/// needs no frame.
+/// A copy that is sampled, or that comes before kernels may run.
 ///
 /// # Safety
 /// The obligations of memmove.
+#[cold]
 unsafe extern "C-unwind" fn copy(
     target: *mut c_void,
     source: *const c_void,
@@ -122,10 +152,7 @@ unsafe extern "C-unwind" fn copy(
         // SAFETY: the caller's promise.
         return unsafe { first_copy(target, source, size) };
     }
-    if profile::is_due(size) {
-        // SAFETY: the caller's promise.
-        return unsafe { sampled_copy(target, source, size, kind, site) };
-    }
+    profile::sample(target.addr(), source.addr(), size, kind, site);
     // SAFETY: the caller's promise.
     unsafe { c::memmove(target, source, size) }
 }
@@ -150,26 +177,11 @@ unsafe extern "C-unwind" fn first_copy(
     unsafe { c::memmove(target, source, size) }
 }
 
-/// # Safety
-/// The obligations of memmove.
-#[cold]
-#[inline(never)]
-unsafe extern "C-unwind" fn sampled_copy(
-    target: *mut c_void,
-    source: *const c_void,
-    size: usize,
-    kind: u32,
-    site: usize,
-) -> *mut c_void {
-    profile::sample(target.addr(), source.addr(), size, kind, site);
-    // SAFETY: the caller's promise.
-    unsafe { c::memmove(target, source, size) }
-}
-
-/// A fill if the mode is not plain, like [`copy`].
+/// A fill that is sampled, or that comes before kernels may run.
 ///
 /// # Safety
 /// The obligations of memset.
+#[cold]
 unsafe extern "C-unwind" fn fill(
     target: *mut c_void,
     byte: c_int,
@@ -181,10 +193,8 @@ unsafe extern "C-unwind" fn fill(
         // SAFETY: the caller's promise.
         return unsafe { first_fill(target, byte, size) };
     }
-    if profile::is_due(size) {
-        // SAFETY: the caller's promise.
-        return unsafe { sampled_fill(target, byte, size, kind, site) };
-    }
+    let kind = if byte as u8 == 0 { kind::ZERO } else { kind };
+    profile::sample(target.addr(), 0, size, kind, site);
     // SAFETY: the caller's promise.
     unsafe { c::memset(target, byte, size) }
 }
@@ -210,23 +220,6 @@ unsafe extern "C-unwind" fn first_fill(
     unsafe { c::memset(target, byte, size) }
 }
 
-/// # Safety
-/// The obligations of memset.
-#[cold]
-#[inline(never)]
-unsafe extern "C-unwind" fn sampled_fill(
-    target: *mut c_void,
-    byte: c_int,
-    size: usize,
-    kind: u32,
-    site: usize,
-) -> *mut c_void {
-    let kind = if byte as u8 == 0 { kind::ZERO } else { kind };
-    profile::sample(target.addr(), 0, size, kind, site);
-    // SAFETY: the caller's promise.
-    unsafe { c::memset(target, byte, size) }
-}
-
 /// mempcpy's copy: returns the end of the target.
 ///
 /// # Safety
@@ -240,7 +233,7 @@ unsafe extern "C-unwind" fn copy_to_end(
     unsafe { c::memmove(target, source, size) }.wrapping_byte_add(size)
 }
 
-/// mempcpy if the mode is not plain.
+/// [`copy`] for mempcpy.
 ///
 /// # Safety
 /// The obligations of memmove.

@@ -5,15 +5,15 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use haul_kernels::Policy;
 
-/// Every exported function compares this byte with [`PLAIN`].
+/// Every exported function compares this byte with [`UNREADY`].
 pub(crate) static MODE: AtomicU8 = AtomicU8::new(UNREADY);
 
 /// Calls go to the kernels at once.
 pub(crate) const PLAIN: u8 = 0;
 /// No policy is in force yet, or this library is not relocated.
-const UNREADY: u8 = 1;
+pub(crate) const UNREADY: u8 = 1;
 /// Calls are counted and then go to the kernels.
-const PROFILED: u8 = 2;
+pub(crate) const PROFILED: u8 = 2;
 
 /// A pointer that the dynamic linker writes when it relocates this library.
 struct Relocated(*const AtomicU8);

@@ -8,6 +8,7 @@
 //! - `policy`: `haul.toml`, good and bad;
 //! - `profile`: the numbers of a profile, and its file in bad conditions;
 //! - `beside`: other preloaded libraries, valgrind, filters of system calls, and real programs;
+//! - `elsewhere`: programs of musl, and a recorder;
 //! - `real`: real programs at work, a debugger and a sanitizer;
 //! - `object`: the symbols of the library.
 
@@ -15,6 +16,7 @@ mod beside;
 #[path = "../../../copy-record/tests/programs/contracts.rs"]
 mod contracts;
 mod early;
+mod elsewhere;
 mod kernels;
 mod object;
 mod policy;

@@ -51,13 +51,24 @@ impl Setup {
             skip("C programs under libhaul_copy", "no gcc on PATH", "apt-get install gcc");
             return None;
         }
+        Some(self.compile_by("gcc", name, source, flags))
+    }
+
+    /// Compiles as [`Setup::compile`] does, by another compiler, which must be on PATH.
+    pub(crate) fn compile_by(
+        &self,
+        compiler: &str,
+        name: &str,
+        source: &str,
+        flags: &[&str],
+    ) -> PathBuf {
         let file = self.folder.path().join(format!("{name}.c"));
         let built = self.folder.path().join(name);
         fs::write(&file, source).expect("the folder is ours");
-        let mut gcc = Command::new("gcc");
-        gcc.arg("-w").arg("-o").arg(&built).arg(&file).args(flags);
-        assert!(gcc.status().expect("gcc is here").success());
-        Some(built)
+        let mut compile = Command::new(compiler);
+        compile.arg("-w").arg("-o").arg(&built).arg(&file).args(flags);
+        assert!(compile.status().expect("the compiler is here").success());
+        built
     }
 }
 

@@ -131,7 +131,9 @@ fn why_nothing(end: &End) -> &'static str {
         Some(Closed::SetUserId) => {
             "it is set-user-id, and the dynamic linker ignores LD_PRELOAD for it"
         }
-        None => "it runs under a filter of system calls, or removed LD_PRELOAD",
+        None => {
+            "it runs under a filter of system calls, removed LD_PRELOAD, or is not of glibc (musl)"
+        }
     }
 }
 
