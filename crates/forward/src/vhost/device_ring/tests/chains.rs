@@ -38,12 +38,8 @@ struct Guest {
 impl Guest {
     fn new(features: u64) -> Self {
         let is_packed = features & features::PACKED != 0;
-        let bytes = if is_packed {
-            packed::area_bytes(SIZE.into())
-        } else {
-            split::area_bytes(SIZE.into())
-        };
-        let areas = bytes.map(|bytes| {
+        let area_bytes = if is_packed { packed::area_bytes } else { split::area_bytes };
+        let areas = area_bytes(SIZE.into()).map(|bytes| {
             let at = zeros(bytes as usize + 16);
             // SAFETY: there are 16 more bytes.
             unsafe { at.add(at.as_ptr().align_offset(16)) }
@@ -188,8 +184,7 @@ fn enqueue_takes_several_buffers_if_guest_can_merge_them() {
         let buffers = [0, 256, 512].map(|at| [(at, 64, WRITE)]);
         for round in 0..20_u8 {
             let packet = content(if round % 2 == 0 { 7 } else { 0xDD }, 150);
-            guest.offer(&buffers[0]);
-            guest.offer(&buffers[1]);
+            buffers[..2].iter().for_each(|buffer| guest.offer(buffer));
             // The packet waits while there are too few buffers.
             let progress = guest.enqueue(vec![packet.clone()]);
             assert_eq!(progress, Progress { packets: 0, is_stopped: false }, "{round}");
@@ -203,8 +198,7 @@ fn enqueue_takes_several_buffers_if_guest_can_merge_them() {
             assert_eq!(guest.get(512, 34), packet[116..]);
             assert_eq!(guest.get(12, 40), content(9, 40));
         }
-        guest.offer(&buffers[0]);
-        guest.offer(&buffers[1]);
+        buffers[..2].iter().for_each(|buffer| guest.offer(buffer));
         let _ = guest.enqueue(vec![content(7, 100)]);
         assert_eq!(guest.get(0, 12), features::header(2));
         let mut other = Guest::new(ALL | layout);
@@ -371,8 +365,8 @@ fn random_descriptors_change_nothing_outside_of_memory() {
         let mut guest = Guest::new(ALL | features::MERGEABLE | layout);
         guest.put(0, &vec![0; MEMORY_BYTES as usize]);
         let kind = if round / 2 % 2 == 0 { WRITE } else { 0 };
-        let mut part = |bound: u64| {
-            let address = [below(MEMORY_BYTES), below(bound), u64::MAX - below(99)];
+        let mut part = || {
+            let address = [below(MEMORY_BYTES), below(2 * MEMORY_BYTES), u64::MAX - below(99)];
             let flags = [kind, kind | NEXT, INDIRECT, kind, kind, kind ^ WRITE];
             let length = [below(40), below(400), below(5000)];
             let pick = [below(9), below(9), below(16)].map(|value| value as usize);
@@ -380,11 +374,10 @@ fn random_descriptors_change_nothing_outside_of_memory() {
             (address, length[pick[1] / 3] as u32, flags[pick[2].saturating_sub(10)])
         };
         for at in (0..512).step_by(16) {
-            let (address, length, flags) = part(2 * MEMORY_BYTES);
-            guest.put_indirect(at, (address, length, flags), (at / 16 + 1) as u16);
+            guest.put_indirect(at, part(), (at / 16 + 1) as u16);
         }
         for _ in 0..4 {
-            let (mut first, second) = (part(2 * MEMORY_BYTES), part(2 * MEMORY_BYTES));
+            let (mut first, second) = (part(), part());
             if first.2 & INDIRECT != 0 {
                 first = (first.0 / 16 * 16 % 512, first.1 / 16 * 16, INDIRECT);
             }
