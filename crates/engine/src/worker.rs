@@ -24,8 +24,6 @@ use haul_peer::fork::Thread;
 
 use crate::contract::{Engine, Facts, Kind};
 use crate::cpu::{LARGE_PIECE, Pieces};
-#[cfg(doc)]
-use crate::inner::Settings;
 use crate::operation::Verb;
 use crate::outcome::{Error, Refusal};
 use crate::ring::{self, Ring};
@@ -36,7 +34,7 @@ use crate::sys;
 /// The longest operation in bytes: as many large pieces as the word of a slot can count.
 const LENGTH_MAX: usize = LARGE_PIECE * ring::PIECES_MAX as usize;
 
-/// After the helper thread had no processor of its own, a queue with [`Settings::wake_min`] lets
+/// After the helper thread had no processor of its own, a queue with a `wake_min` lets
 /// the CPU do this many operations. A stated default: a failed attempt costs about as much as a
 /// copy of 1 MiB, so it costs 2%.
 const CROWDED: u32 = 64;
