@@ -1,4 +1,4 @@
-/* DPDK's copy engine without hardware, dma_skeleton: a thread that copies what a ring tells it to.
+/* DPDK's copy engine without hardware, dma_skeleton: a thread that executes the copies of a ring.
  *
  * A run compiles this as a shared library against the installed DPDK and loads it, so that one measured loop
  * calls every engine. peers/copier.h has the interface. EAL starts once in a process; a device starts and

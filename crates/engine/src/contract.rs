@@ -98,6 +98,12 @@ pub unsafe trait Engine: Send + Sync + fmt::Debug {
         true
     }
 
+    /// Whether the engine lately had no processor of its own, so that the CPU should do some
+    /// operations before it is tried again. Each call counts as one of them.
+    fn is_crowded(&self) -> bool {
+        false
+    }
+
     /// A caller waits for this operation: it may take part. Returns whether it did some of it, so
     /// that the caller should check again before it sleeps.
     fn help(&self, index: Index) -> bool {

@@ -23,7 +23,8 @@ pub struct Settings {
     /// The CPU does shorter operations in `submit`.
     pub cpu_below: usize,
     /// While the engine is not [ready](Engine::is_ready), the CPU also does operations that are
-    /// shorter than this.
+    /// shorter than this. If not 0, it does all operations while the engine is
+    /// [crowded](Engine::is_crowded).
     pub wake_min: usize,
     /// Whether the CPU finishes what the engine could not do. If false, a result says what is
     /// missing.
@@ -115,7 +116,8 @@ impl Inner {
         if !has || overlaps || length > self.facts.length_max {
             return None;
         }
-        if length < self.settings.wake_min && !engine.is_ready() {
+        let wake_min = self.settings.wake_min;
+        if wake_min > 0 && (engine.is_crowded() || length < wake_min && !engine.is_ready()) {
             return None;
         }
         let here = Here::now();

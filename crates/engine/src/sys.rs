@@ -86,6 +86,14 @@ pub(crate) fn pin(cpu: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &one);
 }
 
+/// The processor on which this thread runs now. Cost: no system call on most processors.
+pub(crate) fn cpu() -> usize {
+    #[cfg(not(miri))]
+    return rustix::thread::sched_getcpu();
+    #[cfg(miri)]
+    return 0;
+}
+
 /// An event of the kernel that a poll can wait for.
 pub(crate) fn event() -> std::io::Result<OwnedFd> {
     use rustix::event::{EventfdFlags, eventfd};

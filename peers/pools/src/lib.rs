@@ -1,7 +1,7 @@
 //! The pools of threads to which Rust programs give work, with the interface of `peers/copier.h`:
 //! `rayon::spawn` and tokio's `spawn_blocking`.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -120,10 +120,15 @@ pub extern "C" fn haul_copier_ended() -> u64 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn haul_copier_version() -> *const c_char {
-    match POOL.load(Ordering::Relaxed) {
-        TOKIO => concat!(env!("TOKIO_VERSION"), "\0"),
-        _ => concat!(env!("RAYON_VERSION"), "\0"),
-    }
-    .as_ptr()
-    .cast()
+    static VERSIONS: OnceLock<[CString; 2]> = OnceLock::new();
+    let versions = VERSIONS.get_or_init(|| ["rayon", "tokio"].map(version));
+    versions[usize::from(POOL.load(Ordering::Relaxed) == TOKIO)].as_ptr()
+}
+
+/// The version of a package that this library was built with.
+fn version(package: &str) -> CString {
+    let lock = include_str!("../Cargo.lock");
+    let after = lock.split(&format!("name = \"{package}\"\nversion = \"")).nth(1);
+    let version = after.and_then(|text| text.split('"').next()).unwrap_or("unknown");
+    CString::new(version).unwrap_or_default()
 }

@@ -38,8 +38,8 @@ pub(crate) struct List {
 /// throughput: copies that the engine does alone. wake and wake_latency: the submission, and the
 /// whole copy, while the helper thread sleeps. overlap: the share of a copy that is hidden behind
 /// computing of the same duration. tail: the 99.9th percentile of requests of 1 KiB that a thread
-/// answers beside copies of 10 MiB. break_even: the smallest size from which the engine pays: with a
-/// caller that computes, it hides more of the copy than copy, which hides nothing, seems to hide;
+/// answers beside copies of 10 MiB. break_even: the smallest size from which the engine pays: with
+/// a caller that computes, it hides more of the copy than copy, which hides nothing, seems to hide;
 /// with a caller that waits, its latency is below copy's by more than the noise floor.
 #[derive(Debug, Args)]
 #[command(

@@ -20,7 +20,7 @@ const LATENCY_BYTES: usize = 64 << 10;
 /// The most copies whose latencies are measured together.
 const LATENCIES_MAX: usize = 16;
 /// After this time without a copy every thread sleeps that ever does.
-const SETTLE: Duration = Duration::from_micros(500);
+const QUIET_AFTER: Duration = Duration::from_micros(500);
 
 /// The figures of one subject in one round, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -198,18 +198,18 @@ impl Memory {
     /// meanwhile for its processor time.
     fn asleep<C: Copies>(&mut self, subject: &mut C, turns: u64, figures: &mut Figures) {
         let job = self.take();
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(QUIET_AFTER);
         let begun = Instant::now();
         let started = subject.submit(job);
         figures.wake = begun.elapsed().as_secs_f64();
         let job = subject.watch(started);
         figures.wake_latency = begun.elapsed().as_secs_f64();
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(QUIET_AFTER);
         let before = sys::usage_process().cpu;
         let started = subject.submit(job);
         compute(turns);
         let job = subject.watch(started);
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(QUIET_AFTER);
         let used = sys::usage_process().cpu.saturating_sub(before).as_secs_f64();
         figures.cpu = used - figures.alone;
         self.jobs.push(job);

@@ -148,22 +148,22 @@ mod tests {
         let mut records: Vec<Record> =
             shares.map(|(size, share)| record(name::ENGINE_OVERLAP, size, share)).into();
         records.extend([from(COMPUTES, 65_536.0), from(WAITS, 262_144.0), latency(65_536, 0.9)]);
-        let told = found(&records).unwrap();
+        let named = found(&records).unwrap();
         for part in ["pays from 64 KiB", "97% of 1 MiB", "waits at once gains from 256 KiB"] {
-            assert!(told.text.contains(part), "{part}: {}", told.text);
+            assert!(named.text.contains(part), "{part}: {}", named.text);
         }
-        assert_eq!(told.tone, Tone::Better);
+        assert_eq!(named.tone, Tone::Better);
         records.push(latency(4096, 1.5));
-        let told = found(&records).unwrap();
-        assert!(told.text.contains("loses 50% at 4 KiB"), "{}", told.text);
-        assert_eq!(told.tone, Tone::Worse);
+        let named = found(&records).unwrap();
+        assert!(named.text.contains("loses 50% at 4 KiB"), "{}", named.text);
+        assert_eq!(named.tone, Tone::Worse);
     }
 
     #[test]
     fn engine_that_hides_nothing_is_no_gain_and_absent_records_say_nothing() {
-        let told = found(&[record(name::ENGINE_OVERLAP, 4096, -0.2)]).unwrap();
-        assert!(told.text.contains("hides nothing"), "{}", told.text);
-        assert_eq!((told.tone, told.action.as_deref()), (Tone::Same, Some("copy in place")));
+        let named = found(&[record(name::ENGINE_OVERLAP, 4096, -0.2)]).unwrap();
+        assert!(named.text.contains("hides nothing"), "{}", named.text);
+        assert_eq!((named.tone, named.action.as_deref()), (Tone::Same, Some("copy in place")));
         assert_eq!(found(&[from(COMPUTES, 1.0)]), None);
     }
 }

@@ -96,7 +96,7 @@ impl Command for Bench {
             let compared = |of: fn(&Comparison) -> f64| {
                 record.comparison.as_ref().map_or_else(String::new, |it| three_digits(of(it)))
             };
-            let figure = record.experiment.trim_start_matches("engine.").to_owned();
+            let figure = record.experiment.trim_start_matches(name::ENGINE).to_owned();
             table.add(vec![
                 caller
                     .map_or_else(|| figure.clone(), |caller| format!("{figure}, caller {caller}")),
