@@ -33,8 +33,8 @@ pub(crate) fn copy(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 pub(crate) fn program(folder: &Path, body: &str) -> Option<PathBuf> {
-    let head = "#include <signal.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
-                static char a[9000], b[9000];\n\
+    let head = "#include <signal.h>\n#include <stdlib.h>\n#include <string.h>\n#include <sys/wait.h>\n\
+                #include <unistd.h>\nstatic char a[9000], b[9000];\n\
                 __attribute__((noinline)) void copies(int n) { while (n--) memcpy(a, b, 100); }\n";
     compiled(folder, &format!("{head}{body}"), &["-O0", "-fno-builtin"])
 }
@@ -68,7 +68,9 @@ fn run_becomes_the_program() {
 #[test]
 fn profile_has_sites_with_functions_and_is_drawn() {
     let folder = tempfile::tempdir().unwrap();
-    let body = "int main(void) { copies(1000); if (fork() == 0) copies(500); return 0; }";
+    // The profile is read when the program ends, so the program waits for its child.
+    let body = "int main(void) { copies(1000); int child = fork(); if (child == 0) copies(500); \
+                else waitpid(child, 0, 0); return 0; }";
     let Some(program) = program(folder.path(), body) else { return };
     let arguments = ["profile", "--sample-every", "1B", "-o", "p.jsonl", "--json", "--"];
     let done = run(copy(folder.path(), &arguments).arg(&program)).expect(0);

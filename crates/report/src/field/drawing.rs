@@ -96,7 +96,11 @@ pub(super) fn runs(series: &[&Record]) -> String {
     let y = |value: f64| TOP + (RUNS_HEIGHT - TOP - BOTTOM) * (high - value) / (high - low);
     let x = |round: usize| LEFT + (WIDTH - LEFT - RIGHT) * round as f64 / (rounds - 1) as f64;
     let unit = series.first().map_or("", |record| record.unit.as_str());
-    let title = format!("Each run, round by round, in {unit}");
+    // A figure that a program prints without a unit has this one.
+    let title = match unit {
+        "" | "value" => "Each run, round by round".to_owned(),
+        unit => format!("Each run, round by round, in {unit}"),
+    };
     let mut svg = open(&title, RUNS_HEIGHT);
     for tick in 0..TICKS {
         let value = low + (high - low) * tick as f64 / (TICKS - 1) as f64;

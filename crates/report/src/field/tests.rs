@@ -65,6 +65,16 @@ fn drawing_has_intervals_and_runs() {
 }
 
 #[test]
+fn runs_of_a_figure_without_unit_name_none() {
+    for (unit, title) in [("s", "round by round, in s<"), ("value", "round by round<")] {
+        let mut record = test("faster", [0.9, 0.92, 0.95], 0.01);
+        record.unit = unit.into();
+        let drawn = html(name::FIELD_VERDICT, &sections(&[Line::from(record)])[0]).unwrap();
+        assert!(drawn.contains(title), "{drawn}");
+    }
+}
+
+#[test]
 fn share_of_the_copies_is_beside_the_verdict() {
     let of = |without: f64, with: f64| {
         let record = test("no difference", [0.99, 1.0, 1.005], 0.012);
