@@ -155,7 +155,7 @@ fn list_names_the_troubles_of_a_device() {
     for (options, trouble) in [
         (["--inject", "every=1,status=0x20"], "trouble: dsa:wq0.0 reported 1 times status 0x20"),
         (["--inject", "every=1,wedge"], "trouble: dsa:wq0.0 "),
-        (["--device", "sva=no"], "trouble: cannot be used: DSA: shared addresses"),
+        (["--device", "sva=no"], "the device has no shared virtual addressing; boot with"),
         (["--queue", "enabled=no"], "trouble: cannot be used: DSA: queue"),
     ] {
         let out = list(&options);

@@ -106,8 +106,8 @@ const QUICK: Extent = Extent {
     size_max_bytes: 16 << 20,
     distributions: &[SERVICE],
     heap: Duration::from_millis(200),
-    engine: Duration::from_millis(200),
-    engine_sizes: &[4 << 10, 64 << 10, 1 << 20],
+    engine: Duration::from_millis(100),
+    engine_sizes: &[64 << 10, 1 << 20],
     engine_sizes_busy: &[],
     channel: Duration::from_millis(200),
     channel_sizes: &[64, 4 << 10, 64 << 10, 1 << 20],
@@ -158,9 +158,9 @@ fn tuning(quick: bool) -> Tune {
     if quick {
         // Twice the last cache of most machines: enough to show where streaming wins.
         let size_max_bytes = Some(32 << 20);
-        return Tune { budget: Duration::from_millis(3400), size_max_bytes, ..Tune::default() };
+        return Tune { budget: Duration::from_millis(3000), size_max_bytes, ..Tune::default() };
     }
-    Tune { budget: Duration::from_secs(40), ..Tune::default() }
+    Tune { budget: Duration::from_secs(36), ..Tune::default() }
 }
 
 /// All steps of a survey, in order.
