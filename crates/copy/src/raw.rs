@@ -4,7 +4,7 @@
 //! uses masks for small copies, every size is one direct call.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use crate::arch::x86_64::masked::unless_masked;
+use crate::arch::x86_64::masked;
 use crate::{dispatch, small};
 
 /// Copies `length` bytes from `source` to `target`. The two may overlap, as in [`memmove`].
@@ -24,21 +24,14 @@ use crate::{dispatch, small};
 #[inline(always)]
 pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        unless_masked!(CALLERS_COPIES, {
-            core::hint::cold_path();
-            // SAFETY: the caller's promise.
-            unsafe { memcpy_by_pieces(target, source, length) };
-            return;
-        });
+    if masked::copies_for_callers() {
         // SAFETY: the caller's promise.
         unsafe { dispatch::by_masks::copy(target, source, length) };
+        return;
     }
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    by_pieces_at_the_end();
     // SAFETY: the caller's promise.
-    unsafe {
-        memcpy_by_pieces(target, source, length);
-    }
+    unsafe { memcpy_by_pieces(target, source, length) }
 }
 
 /// Copies `length` bytes from `source` to `target`, which may overlap in any way.
@@ -48,21 +41,14 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
 #[inline(always)]
 pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        unless_masked!(CALLERS_COPIES, {
-            core::hint::cold_path();
-            // SAFETY: the caller's promise.
-            unsafe { memmove_by_pieces(target, source, length) };
-            return;
-        });
+    if masked::copies_for_callers() {
         // SAFETY: the caller's promise.
         unsafe { dispatch::by_masks::copy(target, source, length) };
+        return;
     }
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    by_pieces_at_the_end();
     // SAFETY: the caller's promise.
-    unsafe {
-        memmove_by_pieces(target, source, length);
-    }
+    unsafe { memmove_by_pieces(target, source, length) }
 }
 
 /// Sets `length` bytes at `target` to `byte`.
@@ -72,21 +58,14 @@ pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
 #[inline(always)]
 pub unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        unless_masked!(CALLERS_FILLS, {
-            core::hint::cold_path();
-            // SAFETY: the caller's promise.
-            unsafe { memset_by_pieces(target, byte, length) };
-            return;
-        });
+    if masked::fills_for_callers() {
         // SAFETY: the caller's promise.
         unsafe { dispatch::by_masks::call_fill(target, i32::from(byte), length) };
+        return;
     }
-    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    by_pieces_at_the_end();
     // SAFETY: the caller's promise.
-    unsafe {
-        memset_by_pieces(target, byte, length);
-    }
+    unsafe { memset_by_pieces(target, byte, length) }
 }
 
 /// # Safety
@@ -129,4 +108,14 @@ unsafe fn memset_by_pieces(target: *mut u8, byte: u8, length: usize) {
             dispatch::fill_above_64(target, i32::from(byte), length);
         }
     }
+}
+
+/// Lets the compiler place the code that follows at the end of the function.
+///
+/// Between the call by masks and what the caller does next, the pieces would cost a taken jump: the
+/// calls of 14 recorded programs take 0.98 of that time, and those by pieces 0.99 (Emerald Rapids).
+#[inline(always)]
+fn by_pieces_at_the_end() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    core::hint::cold_path();
 }

@@ -100,7 +100,7 @@ pub unsafe trait Engine: Send + Sync + fmt::Debug {
 
     /// Whether the engine lately had no processor of its own, so that the CPU should do some
     /// operations before it is tried again. Each call counts as one of them.
-    fn is_crowded(&self) -> bool {
+    fn skips_one(&self) -> bool {
         false
     }
 

@@ -24,7 +24,7 @@ pub struct Settings {
     pub cpu_below: usize,
     /// While the engine is not [ready](Engine::is_ready), the CPU also does operations that are
     /// shorter than this. If not 0, it does all operations while the engine is
-    /// [crowded](Engine::is_crowded).
+    /// [crowded](Engine::skips_one).
     pub wake_min: usize,
     /// Whether the CPU finishes what the engine could not do. If false, a result says what is
     /// missing.
@@ -117,7 +117,7 @@ impl Inner {
             return None;
         }
         let wake_min = self.settings.wake_min;
-        if wake_min > 0 && (engine.is_crowded() || length < wake_min && !engine.is_ready()) {
+        if wake_min > 0 && (engine.skips_one() || length < wake_min && !engine.is_ready()) {
             return None;
         }
         let here = Here::now();

@@ -29,6 +29,8 @@ struct Shared {
 /// The pieces of an operation.
 const PIECES: u32 = 2;
 
+const DONE: Outcome = Outcome::Done(Value::Written);
+
 impl Shared {
     fn new(slots: usize, operations: usize) -> Arc<Self> {
         let targets = (0..operations * PIECES as usize).map(|_| UnsafeCell::new(0)).collect();
@@ -46,8 +48,9 @@ impl Shared {
         Some(index)
     }
 
-    /// Does one piece: loom fails the test if another thread accesses it meanwhile.
-    fn execute(&self, index: Index, piece: u32) {
+    /// Does one piece: loom fails the test if another thread accesses it meanwhile. Returns whether
+    /// all pieces are done.
+    fn execute(&self, index: Index, piece: u32) -> bool {
         // SAFETY: the slot is pending or held.
         let request = unsafe { self.slots.request(index) };
         let Operation::Fill { length: operation, .. } = request.operation else {
@@ -57,16 +60,17 @@ impl Shared {
             // SAFETY: as above.
             unsafe { *cell += 1 }
         });
-        if ring::complete(self.slots.word(index), PIECES) {
-            // SAFETY: one thread completes the last piece.
-            unsafe { self.slots.end(index, Outcome::Done(Value::Written)) };
-        }
+        ring::complete(self.slots.word(index), PIECES)
     }
 
     /// What the helper thread does with one slot.
     fn work(&self, index: Index) {
         while let Some(piece) = ring::claim_front(self.slots.word(index), PIECES) {
-            self.execute(index, piece);
+            if self.execute(index, piece) {
+                // SAFETY: one thread completes the last piece, and this one is done with the slot.
+                unsafe { self.slots.end_unheld(index, DONE) };
+                return;
+            }
         }
         self.slots.unhold(index);
     }
@@ -87,7 +91,11 @@ impl Shared {
     fn wait(&self, index: Index, operation: usize, helps: bool) {
         while self.slots.outcome(index).is_none() {
             match ring::claim_back(self.slots.word(index), PIECES).filter(|_| helps) {
-                Some(piece) => self.execute(index, piece),
+                // SAFETY: one thread completes the last piece.
+                Some(piece) if self.execute(index, piece) => unsafe {
+                    self.slots.end(index, DONE);
+                },
+                Some(_) => (),
                 None => thread::yield_now(),
             }
         }

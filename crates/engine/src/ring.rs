@@ -21,9 +21,10 @@ pub(crate) struct Ring {
 /// that takes this one.
 type Place = Alone<AtomicU32>;
 
+/// A value on a line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Alone<T>(T);
+pub(crate) struct Alone<T>(pub(crate) T);
 
 impl Ring {
     /// A ring for this many slots.

@@ -141,6 +141,26 @@ impl Slots {
     /// The engine has accepted the operation, ends it only once, and does not access its memory
     /// afterwards.
     pub unsafe fn end(&self, index: Index, outcome: Outcome) {
+        // SAFETY: the caller's promise.
+        unsafe { self.end_and_clear(index, outcome, 0) }
+    }
+
+    /// [`end`](Self::end) and [`unhold`](Self::unhold) by one access: each access takes the line
+    /// from a caller that polls it.
+    ///
+    /// # Safety
+    /// As for [`end`](Self::end), of an operation that is held. The slot is not accessed
+    /// afterwards.
+    pub(crate) unsafe fn end_unheld(&self, index: Index, outcome: Outcome) {
+        // SAFETY: the caller's promise.
+        unsafe { self.end_and_clear(index, outcome, HELD) }
+    }
+
+    /// Ends an operation, and clears these bits of its state at the same time.
+    ///
+    /// # Safety
+    /// As for [`end`](Self::end), and for [`end_unheld`](Self::end_unheld) if HELD is cleared.
+    unsafe fn end_and_clear(&self, index: Index, outcome: Outcome, cleared: u32) {
         let slot = self.slot(index);
         let mut ended = ENDED | WRITTEN;
         if outcome != DONE {
@@ -159,7 +179,8 @@ impl Slots {
                 state &= !NOTIFY;
             }
             // From this exchange on, the slot may be free unless it is held.
-            match slot.state.compare_exchange_weak(state, state | ended, AcqRel, Acquire) {
+            let now = state & !cleared | ended;
+            match slot.state.compare_exchange_weak(state, now, AcqRel, Acquire) {
                 Ok(_) => break,
                 Err(now) => state = now,
             }
@@ -297,8 +318,9 @@ impl Slots {
         if slot.bytes_done.load(Relaxed) != 0 {
             slot.bytes_done.store(0, Relaxed);
         }
-        let before = slot.state.fetch_or(RELEASED, AcqRel);
-        if before & HELD == 0 {
+        // The engine only clears HELD, so a slot that is not held stays so.
+        let is_held = |state| state & HELD != 0;
+        if !is_held(slot.state.load(Acquire)) || !is_held(slot.state.fetch_or(RELEASED, AcqRel)) {
             self.free(index);
         }
     }

@@ -26,7 +26,7 @@ use crate::contract::{Engine, Facts, Kind};
 use crate::cpu::{LARGE_PIECE, Pieces};
 use crate::operation::Verb;
 use crate::outcome::{Error, Refusal};
-use crate::ring::{self, Ring};
+use crate::ring::{self, Alone, Ring};
 use crate::slots::{Index, Slots};
 use crate::sync::{AtomicU32, AtomicUsize, Relaxed, SeqCst, fence};
 use crate::sys;
@@ -73,12 +73,23 @@ thread_local! {
     static OWN: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
 }
 
+/// The thread polls or works.
+const AWAKE: u32 = 0;
+/// The thread sleeps or is about to.
+const ASLEEP: u32 = 1;
+/// As ASLEEP, and another thread is about to wake it.
+const WAKING: u32 = 2;
+
 #[derive(Debug)]
 struct Shared {
     slots: Arc<Slots>,
     ring: Ring,
-    /// 1 while the thread sleeps or is about to.
+    /// [`AWAKE`], [`ASLEEP`] or [`WAKING`]. Only the helper thread sets AWAKE, so that a refused
+    /// attempt to wake it hides its sleep from no other submission.
     asleep: AtomicU32,
+    /// Whether the thread is inside an operation. On a line of its own, which the thread writes
+    /// often.
+    works: Alone<AtomicBool>,
     is_over: AtomicBool,
     /// The processor of the thread that woke this one last.
     woken_from: AtomicUsize,
@@ -103,7 +114,8 @@ impl Worker {
         let shared = Arc::new(Shared {
             ring: Ring::new(slots.count()),
             slots,
-            asleep: AtomicU32::new(0),
+            asleep: AtomicU32::new(AWAKE),
+            works: Alone(AtomicBool::new(false)),
             is_over: AtomicBool::new(false),
             woken_from: AtomicUsize::new(usize::MAX),
             crowded: AtomicU32::new(0),
@@ -136,7 +148,8 @@ impl Drop for Worker {
         if self.thread.is_here() {
             self.shared.is_over.store(true, SeqCst);
             if !self.shared.wake() {
-                // The thread sleeps on, and has nothing to do.
+                // The thread sleeps on, or is at its last pieces. It has the slots of its own.
+                self.shared.finish();
                 return;
             }
         }
@@ -150,7 +163,7 @@ impl Drop for Worker {
 
 // SAFETY: `run` and `help` together complete every piece of an accepted operation once, and the
 // one that completes the last piece ends it. Nothing of its memory is accessed afterwards. Drop
-// joins the thread, which empties the ring first.
+// joins the thread, which empties the ring first, or ends all operations itself.
 unsafe impl Engine for Worker {
     fn facts(&self) -> &Facts {
         &self.facts
@@ -169,10 +182,10 @@ unsafe impl Engine for Worker {
     fn poll(&self, _: Index) {}
 
     fn is_ready(&self) -> bool {
-        self.shared.asleep.load(Relaxed) == 0
+        self.shared.asleep.load(Relaxed) == AWAKE
     }
 
-    fn is_crowded(&self) -> bool {
+    fn skips_one(&self) -> bool {
         let left = self.shared.crowded.load(Relaxed);
         if left > 0 {
             self.shared.crowded.store(left - 1, Relaxed);
@@ -189,19 +202,31 @@ impl Shared {
     /// Wakes the thread if it sleeps. The caller has changed something that the thread checks
     /// before it sleeps. Returns false if the kernel refuses.
     fn wake(&self) -> bool {
-        // SYNC: asleep. Either this thread reads 1, or the other one sees the change.
+        // SYNC: asleep. Either this thread reads ASLEEP, or the other one sees the change.
         match self.has_barrier {
             true => compiler_fence(SeqCst),
             false => fence(SeqCst),
         }
-        if self.asleep.load(Relaxed) != 0 && self.asleep.swap(0, SeqCst) != 0 {
+        if self.asleep.load(Relaxed) == AWAKE {
+            return true;
+        }
+        if self.asleep.compare_exchange(ASLEEP, WAKING, SeqCst, SeqCst).is_ok() {
             self.woken_from.store(sys::cpu(), Relaxed);
-            if !sys::wake_all(&self.asleep) {
-                self.asleep.store(1, SeqCst);
-                return false;
+        }
+        // Also if another thread is about to wake it: the kernel may refuse that thread.
+        sys::wake_all(&self.asleep)
+    }
+
+    /// Ends every operation that the helper thread has not ended, without it.
+    fn finish(&self) {
+        for number in 0..self.slots.count() {
+            let index = Index(number as u32);
+            while !self.slots.is_ended(index) {
+                if !self.help(index) {
+                    thread::yield_now();
+                }
             }
         }
-        true
     }
 
     /// The helper thread.
@@ -209,7 +234,9 @@ impl Shared {
         OWN.set(self);
         let mut polls_for = self.polls_for;
         while let Some(index) = self.next(&mut polls_for) {
+            self.works.0.store(true, Relaxed);
             self.work(index);
+            self.works.0.store(false, Relaxed);
         }
     }
 
@@ -219,19 +246,19 @@ impl Shared {
             if let Some(index) = self.poll(*polls_for) {
                 return Some(index);
             }
-            self.asleep.store(1, SeqCst);
+            self.asleep.store(ASLEEP, SeqCst);
             let is_ordered = self.order();
             if let Some(index) = self.ring.take() {
-                self.asleep.store(0, Relaxed);
+                self.asleep.store(AWAKE, Relaxed);
                 return Some(index);
             }
             if self.is_over.load(SeqCst) {
                 return None;
             }
-            sys::sleep(&self.asleep, 1, (!is_ordered).then_some(NAP));
-            self.asleep.store(0, Relaxed);
+            sys::sleep(&self.asleep, ASLEEP, (!is_ordered).then_some(NAP));
+            self.asleep.store(AWAKE, Relaxed);
             *polls_for = self.polls_for;
-            if self.woken_from.load(Relaxed) == sys::cpu() {
+            if self.woken_from.swap(usize::MAX, Relaxed) == sys::cpu() {
                 // Polls would take the processor from the caller, which waits for it.
                 *polls_for = Duration::ZERO;
                 self.crowded.store(CROWDED, Relaxed);
@@ -284,9 +311,12 @@ impl Shared {
             if piece + 1 < count {
                 self.slots.report(index, pieces.bytes(piece + 1));
             }
-            if ring::complete(word, count) {
-                // SAFETY: all pieces are done, and only one thread completes the last one.
-                unsafe { self.slots.end(index, outcome) };
+            // A single piece is done by the thread that has claimed it, and needs no count.
+            if count == 1 || ring::complete(word, count) {
+                // SAFETY: all pieces are done, and only one thread completes the last one. This
+                // thread does not access the slot afterwards.
+                unsafe { self.slots.end_unheld(index, outcome) };
+                return;
             }
         }
         self.slots.unhold(index);
@@ -303,9 +333,9 @@ impl Shared {
         };
         // SAFETY: this thread has claimed the piece.
         let outcome = unsafe { pieces.execute(piece) };
-        if ring::complete(word, count) {
-            if piece == 0 && count > 1 {
-                // The helper thread did not come to any piece.
+        if count == 1 || ring::complete(word, count) {
+            if piece == 0 && count > 1 && !self.works.0.load(Relaxed) {
+                // The helper thread did not come to any piece, and not for another operation.
                 self.crowded.store(CROWDED, Relaxed);
             }
             // SAFETY: all pieces are done, and only one thread completes the last one.

@@ -9,9 +9,16 @@ use haul_engine::{Bell, Copy, Error, Queue, Settings, WorkerSettings};
 
 use crate::forks::holds_in_child;
 
-/// From now on, the kernel refuses these system calls of this thread, with EPERM. Returns false if
-/// it has no filters.
-fn refuse(calls: &[libc::c_long]) -> bool {
+/// Whose system calls a filter refuses.
+#[derive(Clone, Copy)]
+enum Of {
+    ThisThread,
+    AllThreads,
+}
+
+/// From now on, the kernel refuses these system calls with EPERM. Returns false if it has no such
+/// filters.
+fn refuse(calls: &[libc::c_long], of: Of) -> bool {
     let step = |code: u32, if_true: u8, k: u32| libc::sock_filter {
         code: code as u16,
         jt: if_true,
@@ -33,8 +40,13 @@ fn refuse(calls: &[libc::c_long]) -> bool {
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     // SAFETY: the call changes only a flag of this process.
     let may = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
+    let flags = match of {
+        Of::ThisThread => 0,
+        Of::AllThreads => libc::SECCOMP_FILTER_FLAG_TSYNC,
+    };
+    let (call, mode) = (libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER);
     // SAFETY: the program is valid, and its steps outlive the call, which copies them.
-    may && unsafe { libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program) } == 0
+    may && unsafe { libc::syscall(call, mode, flags, &raw const program) } == 0
 }
 
 /// Whether this is the error of this attempt.
@@ -45,12 +57,10 @@ fn is_of<T>(result: Result<T, Error>, expected: &str) -> bool {
 #[test]
 fn refused_threads_descriptors_and_places_are_typed_errors() {
     assert!(holds_in_child(|| {
-        refuse(&[
-            libc::SYS_clone,
-            libc::SYS_clone3,
-            libc::SYS_eventfd2,
-            libc::SYS_sched_getaffinity,
-        ]) && is_of(Queue::worker(), "start the helper thread")
+        let calls =
+            [libc::SYS_clone, libc::SYS_clone3, libc::SYS_eventfd2, libc::SYS_sched_getaffinity];
+        refuse(&calls, Of::ThisThread)
+            && is_of(Queue::worker(), "start the helper thread")
             && is_of(Bell::new(), "create an eventfd")
             && is_of(
                 Queue::worker_with(
@@ -74,7 +84,7 @@ fn copies_end_if_the_helper_thread_may_not_be_woken() {
         queue.submit(Copy::new(vec![0; BYTES], vec![1; BYTES])).wait().1.unwrap();
         // The thread polls for 50 us.
         std::thread::sleep(Duration::from_millis(200));
-        if !refuse(&[libc::SYS_futex]) {
+        if !refuse(&[libc::SYS_futex], Of::ThisThread) {
             return false;
         }
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -84,6 +94,32 @@ fn copies_end_if_the_helper_thread_may_not_be_woken() {
                 std::hint::spin_loop();
             }
             copy.is_done() && copy.wait().0.target == [byte; BYTES]
+        })
+    }));
+}
+
+/// The kernel orders the helper thread's sleep no more, so the thread may miss a submission. It looks
+/// again after a while: no copy waits for the next one.
+#[test]
+fn copies_end_if_the_kernel_orders_the_sleep_no_more() {
+    const BYTES: usize = 1000;
+    assert!(holds_in_child(|| {
+        let polls_for = Duration::from_micros(1);
+        let worker = WorkerSettings { polls_for, ..WorkerSettings::default() };
+        let queue = Queue::worker_with(Settings::default(), worker).unwrap();
+        queue.submit(Copy::new(vec![0; BYTES], vec![1; BYTES])).wait().1.unwrap();
+        if !refuse(&[libc::SYS_membarrier], Of::AllThreads) {
+            return false;
+        }
+        let deadline = Instant::now() + Duration::from_secs(30);
+        (0..60_000_u32).all(|number| {
+            let copy = queue.submit(Copy::new(vec![0; BYTES], vec![number as u8; BYTES]));
+            while !copy.is_done() && Instant::now() < deadline {
+                std::hint::spin_loop();
+            }
+            // The thread goes to sleep at another time before each submission.
+            (0..number % 97).for_each(|_| std::hint::spin_loop());
+            copy.is_done() && copy.wait().0.target == [number as u8; BYTES]
         })
     }));
 }
@@ -140,15 +176,18 @@ fn killed_process_harms_no_copy_of_another() {
             .unwrap();
         }
     }
-    while shared.copies().load(SeqCst) == 0 {
-        std::hint::spin_loop();
-    }
     let mut status = 0;
+    while shared.copies().load(SeqCst) == 0 {
+        // SAFETY: asks for a child of this process, and does not wait.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
+        assert_eq!(ended, 0, "the child ended before its first copy: {status:#x}");
+        std::thread::yield_now();
+    }
     // SAFETY: ends the child, which is this process's own.
     unsafe { libc::kill(child, libc::SIGKILL) };
     // SAFETY: waits for a child of this process.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert!(libc::WIFSIGNALED(status));
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL, "{status:#x}");
     assert!(shared.bytes().iter().all(|byte| [0, 7].contains(byte)));
     assert_eq!(of_parent.wait().0.target, vec![3; 8 << 20]);
     let next = queue.submit(Copy::new(vec![0; 1 << 20], vec![4; 1 << 20]));

@@ -164,3 +164,22 @@ fn signals_do_not_end_a_wait() {
     let (_, result) = queue.unwrap().submit(Fill::new(vec![0; 100], 1)).wait();
     assert_eq!((result, HANDLED.load(Relaxed)), (Ok(()), SIGNALS));
 }
+
+/// The caller does a short copy while the helper thread is at a long one. `auto` does not conclude
+/// from it that the helper thread has no processor.
+#[test]
+fn short_copy_beside_long_one_sends_no_copy_to_the_cpu() {
+    let is_beside = || {
+        let queue = Queue::auto().unwrap();
+        let copy = |bytes: usize| queue.submit(Copy::new(vec![0; bytes], vec![1; bytes]));
+        let long = copy(64 << 20);
+        let is_long = !long.is_done();
+        let _ = copy(1 << 20).wait();
+        let is_long = is_long && !long.is_done();
+        let next = copy(16 << 20);
+        is_long && !next.is_done()
+    };
+    // On a busy machine, the helper thread may have no processor. With one, all is done at once.
+    let processors = std::thread::available_parallelism().unwrap().get();
+    assert!(processors == 1 || (0..100).any(|_| is_beside()));
+}

@@ -8,7 +8,7 @@
 //! points stands for `p * mean / w` calls like it. The estimates are therefore unbiased for calls
 //! and for bytes. With a mean of 1, every call is sampled, and the numbers are exact.
 //!
-//! A point costs a sampled call some 150 ns, and every other call about 0.5 ns.
+//! A point costs a sampled call some 150 ns, and every other call at most 0.7 ns.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};

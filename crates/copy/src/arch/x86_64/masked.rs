@@ -78,12 +78,14 @@ pub(crate) static COPIES: AtomicU32 = AtomicU32::new(0);
 /// Like [`COPIES`], for fills.
 pub(crate) static FILLS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether copies in code that is inlined into other crates are calls of code with masks. With
-/// [`Small::MasksInCalls`](crate::Small::MasksInCalls), this is false and [`COPIES`] is not 0.
-pub(crate) static CALLERS_COPIES: AtomicBool = AtomicBool::new(false);
+/// Whether copies in code that is inlined into other crates are calls of code with masks. It is a
+/// separate static because that code reads it through the global offset table, which costs a load;
+/// if there were one static, this crate's code would pay for that load too. An address without the
+/// table would save 1% of the calls with pieces, but could not be linked into a shared library.
+static CALLERS_COPIES: AtomicBool = AtomicBool::new(false);
 
 /// Like [`CALLERS_COPIES`], for fills.
-pub(crate) static CALLERS_FILLS: AtomicBool = AtomicBool::new(false);
+static CALLERS_FILLS: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether small copies and fills use masks, and whether copies do in code that is inlined
 /// into other crates.
@@ -95,30 +97,17 @@ pub(crate) fn set_in_force(by_masks: bool, callers_copies: bool) {
     CALLERS_FILLS.store(by_masks, Ordering::SeqCst);
 }
 
-/// Runs `$otherwise`, which must leave the function, unless the flag is set. `$flag` is
-/// [`CALLERS_COPIES`] or [`CALLERS_FILLS`].
-///
-/// This is the check of code that is inlined into other crates. The compiler would read the flag
-/// through the global offset table, which is one load more, and would place `$otherwise` between
-/// the call and what follows it, which is one taken jump more. In one program with both forms,
-/// the calls of 14 recorded programs take 0.98 of the compiler's time with masks, and 0.985 with
-/// pieces (Emerald Rapids). `haul copy bench --stream bench/streams` took 1.05 of libc's time in
-/// the build before, and takes 0.97.
-macro_rules! unless_masked {
-    ($flag:ident, $otherwise:block) => {
-        // SAFETY: the assembly reads one byte of a static, and writes nothing but the flags.
-        unsafe {
-            core::arch::asm!(
-                "cmp byte ptr [rip + {flag}], 0",
-                "je {otherwise}",
-                flag = sym $crate::arch::x86_64::masked::$flag,
-                otherwise = label $otherwise,
-                options(readonly, nostack),
-            )
-        }
-    };
+/// Whether copies in code that is inlined into other crates are calls of code with masks.
+#[inline(always)]
+pub(crate) fn copies_for_callers() -> bool {
+    CALLERS_COPIES.load(Ordering::Relaxed)
 }
-pub(crate) use unless_masked;
+
+/// Like [`copies_for_callers`], for fills.
+#[inline(always)]
+pub(crate) fn fills_for_callers() -> bool {
+    CALLERS_FILLS.load(Ordering::Relaxed)
+}
 
 /// The text of a memmove: `rdi` is the target, `rsi` the source, `rdx` the length, `rax` the
 /// result. Only registers that a call may change are written.
