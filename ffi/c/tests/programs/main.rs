@@ -221,6 +221,16 @@ fn shared_library_has_soname_and_constructor() {
     assert!(dynamic.contains("(INIT_ARRAY)"), "{dynamic}");
 }
 
+/// A plugin, which is a shared library, may contain libhaul.a.
+#[test]
+fn static_library_links_into_shared_library() {
+    let flags = ["-shared", "-fPIC", "-std=c11"];
+    for source in ["channel.c", "engine.c", "heap.c"] {
+        let plugin = Library::get().compile("cc", &flags, source, Link::Static);
+        assert!(plugin.exists());
+    }
+}
+
 /// A program that links libhaul.a must keep its own memcpy.
 #[test]
 fn static_library_defines_no_libc_symbol() {
