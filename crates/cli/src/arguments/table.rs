@@ -51,6 +51,7 @@ const SHARED: &[(&str, &str, &str)] = &[
     ("threads", "N", "concurrent"),
     ("to", "SOCKET", "socket"),
     ("trust", "", "your own process"),
+    ("busy-core", "N", "busy"),
     ("capture", "FILE", "capture"),
     ("with-fcs", "", "check sequence"),
 ];

@@ -338,8 +338,10 @@ mod tests {
                 }
             });
             let waits: Vec<_> = (0..3).map(|_| scope.spawn(connect)).collect();
-            for waits in waits {
-                let mut came = waits.join().unwrap().unwrap();
+            // All stay until the last one has come: it would take the place of one that leaves.
+            let mut came: Vec<_> =
+                waits.into_iter().map(|waits| waits.join().unwrap().unwrap()).collect();
+            for came in &mut came {
                 assert_eq!(came.ask("/echo,9").unwrap(), json!(["9"]));
             }
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);

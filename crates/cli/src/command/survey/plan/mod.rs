@@ -160,7 +160,7 @@ fn tuning(quick: bool) -> Tune {
         let size_max_bytes = Some(32 << 20);
         return Tune { budget: Duration::from_millis(3000), size_max_bytes, ..Tune::default() };
     }
-    Tune { budget: Duration::from_secs(36), ..Tune::default() }
+    Tune { budget: Duration::from_secs(28), ..Tune::default() }
 }
 
 /// All steps of a survey, in order.
