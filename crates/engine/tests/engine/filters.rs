@@ -98,8 +98,8 @@ fn copies_end_if_the_helper_thread_may_not_be_woken() {
     }));
 }
 
-/// The kernel orders the helper thread's sleep no more, so the thread may miss a submission. It looks
-/// again after a while: no copy waits for the next one.
+/// The kernel orders the helper thread's sleep no more, so the thread may miss a submission. It
+/// looks again after a while: no copy waits for the next one.
 #[test]
 fn copies_end_if_the_kernel_orders_the_sleep_no_more() {
     const BYTES: usize = 1000;

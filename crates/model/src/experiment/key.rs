@@ -40,7 +40,8 @@ pub const INSTALLED: &str = "installed";
 
 /// What an engine is made of: software, hardware or fake.
 pub const ENGINE_KIND: &str = "kind";
-/// The share of a copy that the plain `copy`, which hides nothing, seems to hide in the same rounds.
+/// The share of a copy that the plain `copy`, which hides nothing, seems to hide in the same
+/// rounds.
 pub const SHARE_FLOOR: &str = "share_floor";
 /// What the caller of an engine does while the engine copies: computes or waits.
 pub const CALLER: &str = "caller";
