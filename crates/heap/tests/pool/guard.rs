@@ -42,13 +42,32 @@ impl Pool {
             return None;
         }
         let pool = Self { _turn };
-        if pool.set(IN_POOL) && pool.free() == Some(IN_POOL) {
+        if pool.fill() {
             return Some(pool);
         }
         eprintln!(
             "SKIPPED: {what}: no huge pages: as root, on a machine with 1 GiB of free memory"
         );
         None
+    }
+
+    /// Puts [`IN_POOL`] free pages into the pool, and returns whether this was possible. The kernel
+    /// adds fewer pages while free memory is fragmented.
+    fn fill(&self) -> bool {
+        let start = Instant::now();
+        while self.set(IN_POOL) {
+            if self.free() == Some(IN_POOL) {
+                return true;
+            }
+            if start.elapsed() > PATIENCE / 3 {
+                break;
+            }
+            // Cached files lie between the free pages. Without them, the kernel can join those.
+            let _ = fs::write("/proc/sys/vm/drop_caches", "1");
+            let _ = fs::write("/proc/sys/vm/compact_memory", "1");
+            thread::sleep(Duration::from_millis(200));
+        }
+        false
     }
 
     /// Whether no other program has pages in the pool, because the test would count and remove

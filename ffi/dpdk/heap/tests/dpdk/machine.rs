@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The number of pages of 2 MiB that a test run reserves: 1 GiB, which `memzone_autotest` and the
 /// growth of 100,000 blocks need without the drop-in.
@@ -12,8 +14,8 @@ const HUGE_PAGES: u64 = 512;
 /// The memory that DPDK allocates at its start, in MiB.
 const AHEAD_MIB: u64 = 900;
 
-/// How often the kernel is asked for the pages.
-const FILLS: usize = 3;
+/// How long the kernel is asked for the pages. It gives fewer while free memory is fragmented.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -107,21 +109,27 @@ impl Pool {
     fn fill() -> Option<Self> {
         let before = read(POOL)?;
         let added = HUGE_PAGES.saturating_sub(available()?);
-        for _ in 0..FILLS {
-            if added > 0 {
-                fs::write(POOL, (before + added).to_string()).ok()?;
-            }
-            if read(POOL)? >= before + added {
+        let start = Instant::now();
+        while read(POOL)? < before + added {
+            fs::write(POOL, (before + added).to_string()).ok()?;
+            if read(POOL)? >= before + added || start.elapsed() > PATIENCE {
                 break;
             }
-            // Free memory may be fragmented, so the kernel compacts it.
+            // Cached files lie between the free pages. Without them, the kernel can join those.
+            let _ = fs::write("/proc/sys/vm/drop_caches", "1");
             let _ = fs::write("/proc/sys/vm/compact_memory", "1");
+            thread::sleep(Duration::from_millis(200));
         }
         let pool = Self { folder: folder()?, added: read(POOL)?.saturating_sub(before) };
         let mount =
             Command::new("mount").args(["-t", "hugetlbfs", "haul"]).arg(&pool.folder).status();
-        // Dropping the pool removes the added pages.
-        (pool.added == added && mount.is_ok_and(|status| status.success())).then_some(pool)
+        let is_mounted = mount.is_ok_and(|status| status.success());
+        if pool.added < added || !is_mounted {
+            eprintln!("the kernel added {} of {added} pages, mounted: {is_mounted}", pool.added);
+            // Dropping the pool removes the added pages.
+            return None;
+        }
+        Some(pool)
     }
 }
 
