@@ -28,6 +28,9 @@ pub(crate) trait Line: Copy {
     /// between which a branch chooses.
     const EIGHT_LINES: bool = false;
 
+    /// Whether a long forward copy prefetches the lines of its target for writing.
+    const OWNS_AHEAD: bool = false;
+
     /// Loads 64 bytes from any address.
     unsafe fn load(source: *const u8) -> Self;
 
@@ -76,4 +79,9 @@ pub(crate) trait Line: Copy {
     /// Prefetches the line at `source`. The prefetch never faults, at any address.
     #[inline(always)]
     fn prefetch(_source: *const u8) {}
+
+    /// Prefetches the line at `target` for writing: the line leaves the caches of other
+    /// processors. The prefetch never faults, at any address.
+    #[inline(always)]
+    fn prefetch_to_write(_target: *const u8) {}
 }

@@ -61,6 +61,8 @@ macro_rules! copy_body {
             page_bits = const $crate::arch::x86_64::masked::COPY_PAGE_BITS,
             thresholds = sym $crate::thresholds::IN_FORCE,
             lookup = const $crate::thresholds::InForce::COPY_LOOKUP_OFFSET,
+            ahead_min = const $crate::arch::generic::AHEAD_MIN,
+            ahead = const $crate::arch::generic::AHEAD,
             otherwise = sym $crate::dispatch::by_masks::copy_without_masks,
             above = sym $crate::dispatch::above_64::x86_64::copy_avx2,
             longer = sym $crate::dispatch::by_masks::copy_longer,

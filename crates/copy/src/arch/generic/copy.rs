@@ -33,7 +33,7 @@
 //! set. The branch saves a quarter of the stores: copies from memory take 1.00 instead of 1.11 of
 //! libc's time, copies in L1 take 0.93 instead of 0.86.
 
-use super::BLOCK_MAX;
+use super::{AHEAD, AHEAD_MIN, BLOCK_MAX, own_step};
 use crate::arch::line::LINE;
 use crate::arch::{Line, rolled};
 use crate::small;
@@ -152,6 +152,13 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
         let tail_start = length - step;
         let tail = load_step::<L>(source.add(tail_start));
         let mut at = L::COPY_ALIGNMENT - (target.addr() & (L::COPY_ALIGNMENT - 1));
+        // The step and the prefetched lines, AHEAD behind it, lie inside.
+        while L::OWNS_AHEAD && length >= AHEAD_MIN && at < tail_start - AHEAD {
+            own_step::<L>(target.add(at + AHEAD), L::STEP);
+            let lines = load_step::<L>(source.add(at));
+            store_step_aligned(target.add(at), lines);
+            at = rolled(at + step);
+        }
         while at < tail_start {
             let lines = load_step::<L>(source.add(at));
             store_step_aligned(target.add(at), lines);

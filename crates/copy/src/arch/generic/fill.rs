@@ -6,7 +6,7 @@
 //! of libc's time with a head of one register. With a head of two lines, fills take libc's time,
 //! and with a head of one line 6% more.
 
-use super::BLOCK_MAX;
+use super::{AHEAD, AHEAD_MIN, BLOCK_MAX, own_step};
 use crate::arch::line::LINE;
 use crate::arch::{Line, rolled};
 use crate::small;
@@ -62,13 +62,14 @@ pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: 
         line.store_first(target);
         let tail = length - step;
         let mut at = L::ALIGNMENT - (target.addr() & (L::ALIGNMENT - 1));
+        // The step and the prefetched lines, AHEAD behind it, lie inside.
+        while L::OWNS_AHEAD && length >= AHEAD_MIN && at < tail - AHEAD {
+            own_step::<L>(target.add(at + AHEAD), L::FILL_STEP);
+            store_step_aligned(target.add(at), line);
+            at = rolled(at + step);
+        }
         while at < tail {
-            line.store_aligned(target.add(at));
-            line.store_aligned(target.add(at + LINE));
-            if L::FILL_STEP == 4 {
-                line.store_aligned(target.add(at + 2 * LINE));
-                line.store_aligned(target.add(at + 3 * LINE));
-            }
+            store_step_aligned(target.add(at), line);
             at = rolled(at + step);
         }
         line.store(target.add(tail));
@@ -76,6 +77,19 @@ pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: 
         if L::FILL_STEP == 4 {
             line.store(target.add(tail + 2 * LINE));
             line.store(target.add(tail + 3 * LINE));
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn store_step_aligned<L: Line>(target: *mut u8, line: L) {
+    // SAFETY: the caller can write FILL_STEP lines at a multiple of ALIGNMENT, which divides LINE.
+    unsafe {
+        line.store_aligned(target);
+        line.store_aligned(target.add(LINE));
+        if L::FILL_STEP == 4 {
+            line.store_aligned(target.add(2 * LINE));
+            line.store_aligned(target.add(3 * LINE));
         }
     }
 }

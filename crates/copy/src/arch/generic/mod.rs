@@ -23,5 +23,32 @@ pub(crate) use copy::{copy, copy_65_to_256, copy_above_256};
 pub(crate) use fill::{fill, fill_65_to_256, fill_above_256};
 pub(crate) use stream::{stream_copy, stream_fill};
 
+use crate::arch::Line;
+use crate::arch::line::LINE;
+
 /// The largest size in bytes that is copied without a loop.
 pub(crate) const BLOCK_MAX: usize = 256;
+
+/// With [`Line::OWNS_AHEAD`], the smallest size whose target is prefetched for writing, and how far
+/// ahead of the stores, in bytes.
+///
+/// If another processor has read the target since it was last written, as in a message queue, a
+/// store waits until that processor has given the line up. Stores retire in order, so that these
+/// waits add up; prefetches overlap them. On Emerald Rapids, a copy of 4 and 8 KiB into such a
+/// target takes 0.87 of the time without prefetches, a fill 0.75, and UCX's messages of 256 KiB
+/// 0.82. If the target is in the own L1, a copy takes as long as without, or up to 1.15 of its time
+/// if the source is not aligned as the target is. Prefetches of every second line take several
+/// times as long as none.
+pub(crate) const AHEAD_MIN: usize = 2048;
+pub(crate) const AHEAD: usize = 512;
+
+/// Prefetches the two or four lines of a step for writing.
+#[inline(always)]
+fn own_step<L: Line>(target: *const u8, lines: usize) {
+    L::prefetch_to_write(target);
+    L::prefetch_to_write(target.wrapping_add(LINE));
+    if lines == 4 {
+        L::prefetch_to_write(target.wrapping_add(2 * LINE));
+        L::prefetch_to_write(target.wrapping_add(3 * LINE));
+    }
+}

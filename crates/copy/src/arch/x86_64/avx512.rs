@@ -26,6 +26,7 @@ super::line_of_registers!(
     _mm512_set1_epi8,
     const FILL_STEP: usize = 4;
     const EIGHT_LINES: bool = true;
+    const OWNS_AHEAD: bool = true;
 );
 
 crate::arch::kernels! { #[target_feature(enable = "avx512f,avx512bw")] Zmm }

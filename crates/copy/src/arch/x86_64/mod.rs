@@ -88,6 +88,19 @@ macro_rules! line_of_registers {
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(source.cast()) }
             }
 
+            #[inline(always)]
+            fn prefetch_to_write(target: *const u8) {
+                // SAFETY: a prefetch never faults, at any address; processors without this
+                // instruction do nothing. The intrinsic would need a feature of the compiler.
+                unsafe {
+                    core::arch::asm!(
+                        "prefetchw byte ptr [{}]",
+                        in(reg) target,
+                        options(nostack, preserves_flags, readonly)
+                    );
+                }
+            }
+
             $($($override)+)?
         }
     };
