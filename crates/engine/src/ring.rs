@@ -2,64 +2,99 @@
 //!
 //! The ring has at least as many places as there are slots, and a slot is in it at most once, so
 //! it is never full: a caller takes a place by one addition, and waits for nothing.
+//!
+//! A place holds all that the helper thread needs, in one cache line, which only callers write: one
+//! transfer per operation. A caller asks early for the lines of the places that come next, because
+//! the thread has read them in the lap before.
 
-use crate::slots::Index;
-use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, Release};
+use haul_copy::Hint;
 
-/// Slots in the order in which they were submitted. Many threads put, one thread takes.
+use crate::operation::{Operation, Request};
+use crate::slots::{Generation, Index};
+use crate::sync::{
+    AcqRel, Acquire, Alone, AtomicU32, AtomicU64, Cell, Relaxed, Release, take_line,
+};
+
+/// How many places ahead a caller asks for a line: a submission takes about as long as a transfer.
+const AHEAD: u32 = 3;
+
+/// An operation in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) index: Index,
+    pub(crate) generation: Generation,
+    pub(crate) request: Request,
+}
+
+/// Operations in the order in which they were submitted. Many threads put, one thread takes.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    /// Each place holds the number of a slot plus 1, or 0.
     places: Box<[Place]>,
-    /// The number of slots that were put.
+    /// The number of operations that were put.
     tail: Alone<AtomicU32>,
-    /// The number of slots that were taken. Only the thread that takes uses it.
+    /// The number of operations that were taken. Only the thread that takes uses it.
     head: Alone<AtomicU32>,
 }
 
-/// A place on a line of its own: the thread that puts the next slot does not disturb the thread
-/// that takes this one.
-type Place = Alone<AtomicU32>;
-
-/// A value on a line of its own.
+/// A place on a line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Alone<T>(pub(crate) T);
+struct Place {
+    /// The number of operations that were put before this one, plus 1. Of an earlier lap until the
+    /// entry is there.
+    count: AtomicU32,
+    entry: Cell<Entry>,
+}
+
+#[cfg(not(all(test, loom)))]
+const _: () = assert!(size_of::<Place>() == 64);
 
 impl Ring {
     /// A ring for this many slots.
     pub(crate) fn new(slots: usize) -> Self {
-        let places = slots.next_power_of_two();
+        let nothing = Operation::Fill { target: std::ptr::null_mut(), byte: 0, length: 0 };
+        let request = Request { operation: nothing, hint: Hint::Unknown };
+        let entry = Entry { index: Index(0), generation: Generation::default(), request };
+        let place = |_| Place { count: AtomicU32::new(0), entry: Cell::new(entry) };
         Self {
-            places: (0..places).map(|_| Alone(AtomicU32::new(0))).collect(),
+            places: (0..slots.next_power_of_two()).map(place).collect(),
             tail: Alone(AtomicU32::new(0)),
             head: Alone(AtomicU32::new(0)),
         }
     }
 
-    fn place(&self, number: u32) -> &AtomicU32 {
-        &self.places[number as usize & (self.places.len() - 1)].0
+    fn place(&self, number: u32) -> &Place {
+        &self.places[number as usize & (self.places.len() - 1)]
     }
 
-    /// Puts a slot that is not in the ring.
-    pub(crate) fn put(&self, index: Index) {
-        // SYNC: place emptied. The thread that puts into a place one lap later sees, through the
-        // additions between, that the place was taken.
+    /// Puts an operation whose slot is not in the ring.
+    pub(crate) fn put(&self, entry: Entry) {
+        // SYNC: place emptied. Since this place was put last, more operations were put than there
+        // are slots. So a slot was used twice, after the helper thread, which takes them in order,
+        // had let go of an operation that it took after this place's. This thread sees that through
+        // the additions between.
         let number = self.tail.0.fetch_add(1, AcqRel);
+        take_line(self.place(number.wrapping_add(AHEAD)));
+        let place = self.place(number);
+        // SAFETY: the helper thread has taken the entry before, and no other caller has this number.
+        unsafe { place.entry.set(entry) };
         // SYNC: request published
-        self.place(number).store(index.0 + 1, Release);
+        place.count.store(number.wrapping_add(1), Release);
     }
 
-    /// Takes the next slot; `None` if there is none yet. Only one thread calls this.
-    pub(crate) fn take(&self) -> Option<Index> {
-        let head = self.head.0.load(Relaxed);
-        let place = self.place(head);
+    /// Takes the next operation; `None` if there is none yet. Only one thread calls this.
+    pub(crate) fn take(&self) -> Option<Entry> {
+        let next = self.head.0.load(Relaxed).wrapping_add(1);
+        let place = self.place(next.wrapping_sub(1));
         // SYNC: request published
-        let number = place.load(Acquire).checked_sub(1)?;
-        // SYNC: place emptied. The slot is put again only after this thread has let go of it.
-        place.store(0, Relaxed);
-        self.head.0.store(head.wrapping_add(1), Relaxed);
-        Some(Index(number))
+        if place.count.load(Acquire) != next {
+            return None;
+        }
+        // SAFETY: the entry is there, and its place is put again only after this thread has let go
+        // of this operation or of a later one.
+        let entry = unsafe { place.entry.get() };
+        self.head.0.store(next, Relaxed);
+        Some(entry)
     }
 }
 
@@ -110,14 +145,25 @@ pub(crate) fn complete(word: &AtomicU64, pieces: u32) -> bool {
 mod tests {
     use super::*;
 
+    fn entry(number: u32) -> Entry {
+        let length = number as usize;
+        let operation = Operation::Fill { target: std::ptr::null_mut(), byte: 0, length };
+        let request = Request { operation, hint: Hint::Unknown };
+        Entry { index: Index(number), generation: Generation::default(), request }
+    }
+
     #[test]
     fn ring_keeps_the_order_over_many_laps() {
         let ring = Ring::new(3);
+        let take = || ring.take().map(|entry| (entry.index, entry.request));
         for lap in 0..100 {
-            let (first, second) = (Index(lap % 3), Index((lap + 1) % 3));
+            let (first, second) = (entry(lap), entry(lap + 1));
             ring.put(first);
             ring.put(second);
-            assert_eq!((ring.take(), ring.take(), ring.take()), (Some(first), Some(second), None));
+            for put in [first, second] {
+                assert_eq!(take(), Some((put.index, put.request)));
+            }
+            assert_eq!(take(), None);
         }
     }
 

@@ -1,9 +1,9 @@
 //! The engine `worker`: a helper thread that copies in the order of submission.
 //!
 //! ```text
-//! caller: put the slot into the ring; wake the thread if it sleeps
-//! thread: take a slot, claim its pieces from the front, copy them
-//!         without a slot: poll for a while, then sleep
+//! caller: put the operation into the ring; wake the thread if it sleeps
+//! thread: take an operation, claim its pieces from the front, copy them
+//!         without one: poll for a while, then sleep
 //! caller that waits: claim pieces from the back, copy them
 //! ```
 //!
@@ -26,9 +26,9 @@ use crate::contract::{Engine, Facts, Kind};
 use crate::cpu::{LARGE_PIECE, Pieces};
 use crate::operation::Verb;
 use crate::outcome::{Error, Refusal};
-use crate::ring::{self, Alone, Ring};
+use crate::ring::{self, Entry, Ring};
 use crate::slots::{Index, Slots};
-use crate::sync::{AtomicU32, AtomicUsize, Relaxed, SeqCst, fence};
+use crate::sync::{Alone, AtomicU32, AtomicUsize, Relaxed, SeqCst, fence};
 use crate::sys;
 
 /// The longest operation in bytes: as many large pieces as the word of a slot can count.
@@ -170,10 +170,12 @@ unsafe impl Engine for Worker {
     }
 
     unsafe fn start(&self, index: Index) -> Result<(), Refusal> {
-        self.shared.slots.hold(index);
-        self.shared.ring.put(index);
+        let slots = &self.shared.slots;
+        // SAFETY: the slot holds a request that is being started.
+        let (request, generation) = (unsafe { slots.request(index) }, slots.generation(index));
+        self.shared.ring.put(Entry { index, generation, request });
         if !self.shared.wake() {
-            // The thread sleeps on, and the slot stays held.
+            // The thread sleeps on, and does not let go of the slot.
             while self.shared.help(index) {}
         }
         Ok(())
@@ -233,24 +235,24 @@ impl Shared {
     fn run(&self) {
         OWN.set(self);
         let mut polls_for = self.polls_for;
-        while let Some(index) = self.next(&mut polls_for) {
+        while let Some(entry) = self.next(&mut polls_for) {
             self.works.0.store(true, Relaxed);
-            self.work(index);
+            self.work(entry);
             self.works.0.store(false, Relaxed);
         }
     }
 
-    /// Waits for the next slot. `None` at the end.
-    fn next(&self, polls_for: &mut Duration) -> Option<Index> {
+    /// Waits for the next operation. `None` at the end.
+    fn next(&self, polls_for: &mut Duration) -> Option<Entry> {
         loop {
-            if let Some(index) = self.poll(*polls_for) {
-                return Some(index);
+            if let Some(entry) = self.poll(*polls_for) {
+                return Some(entry);
             }
             self.asleep.store(ASLEEP, SeqCst);
             let is_ordered = self.order();
-            if let Some(index) = self.ring.take() {
+            if let Some(entry) = self.ring.take() {
                 self.asleep.store(AWAKE, Relaxed);
-                return Some(index);
+                return Some(entry);
             }
             if self.is_over.load(SeqCst) {
                 return None;
@@ -277,7 +279,7 @@ impl Shared {
         true
     }
 
-    fn poll(&self, polls_for: Duration) -> Option<Index> {
+    fn poll(&self, polls_for: Duration) -> Option<Entry> {
         /// The polls between two reads of the clock.
         const BATCH: u32 = 64;
         if polls_for.is_zero() {
@@ -286,8 +288,8 @@ impl Shared {
         let begun = std::time::Instant::now();
         loop {
             for _ in 0..BATCH {
-                if let Some(index) = self.ring.take() {
-                    return Some(index);
+                if let Some(entry) = self.ring.take() {
+                    return Some(entry);
                 }
                 spin_loop();
             }
@@ -298,48 +300,69 @@ impl Shared {
     }
 
     /// Copies pieces from the front.
-    fn work(&self, index: Index) {
-        // SAFETY: the slot was started, and is held until the end of this function.
-        let request = unsafe { self.slots.request(index) };
-        let (word, pieces) = (self.slots.word(index), Pieces::of(request));
+    fn work(&self, entry: Entry) {
+        let Entry { index, generation, request } = entry;
+        let (slots, pieces) = (&self.slots, Pieces::of(request));
         let count = pieces.count();
+        if count == 1 {
+            if !slots.claim(index, generation) {
+                slots.let_go(index, generation);
+                return;
+            }
+            // SAFETY: this thread has claimed the operation, whose memory is valid until its end.
+            let outcome = unsafe { pieces.execute(0) };
+            // SAFETY: it was claimed once. This thread does not access the slot afterwards.
+            unsafe { slots.end_and_let_go(index, generation, outcome) };
+            return;
+        }
+        let word = slots.word(index);
         // If the caller has done all pieces, the operation may have ended, and none is claimed.
         while let Some(piece) = ring::claim_front(word, count) {
             // SAFETY: this thread has claimed the piece, and the memory is valid until the
             // operation has ended, which needs this piece.
             let outcome = unsafe { pieces.execute(piece) };
             if piece + 1 < count {
-                self.slots.report(index, pieces.bytes(piece + 1));
+                slots.report(index, pieces.bytes(piece + 1));
             }
-            // A single piece is done by the thread that has claimed it, and needs no count.
-            if count == 1 || ring::complete(word, count) {
+            if ring::complete(word, count) {
                 // SAFETY: all pieces are done, and only one thread completes the last one. This
                 // thread does not access the slot afterwards.
-                unsafe { self.slots.end_unheld(index, outcome) };
+                unsafe { slots.end_and_let_go(index, generation, outcome) };
                 return;
             }
         }
-        self.slots.unhold(index);
+        slots.let_go(index, generation);
     }
 
     /// Copies one piece from the back. Returns false if every piece is claimed.
     fn help(&self, index: Index) -> bool {
         // SAFETY: the caller waits for this slot, so it is not released.
         let request = unsafe { self.slots.request(index) };
-        let (word, pieces) = (self.slots.word(index), Pieces::of(request));
+        let (slots, pieces) = (&self.slots, Pieces::of(request));
         let count = pieces.count();
+        if count == 1 {
+            if slots.is_claimed(index) || !slots.claim(index, slots.generation(index)) {
+                return false;
+            }
+            // SAFETY: this thread has claimed the operation.
+            let outcome = unsafe { pieces.execute(0) };
+            // SAFETY: it was claimed once.
+            unsafe { slots.end_held(index, outcome) };
+            return true;
+        }
+        let word = slots.word(index);
         let Some(piece) = ring::claim_back(word, count) else {
             return false;
         };
         // SAFETY: this thread has claimed the piece.
         let outcome = unsafe { pieces.execute(piece) };
-        if count == 1 || ring::complete(word, count) {
-            if piece == 0 && count > 1 && !self.works.0.load(Relaxed) {
+        if ring::complete(word, count) {
+            if piece == 0 && !self.works.0.load(Relaxed) {
                 // The helper thread did not come to any piece, and not for another operation.
                 self.crowded.store(CROWDED, Relaxed);
             }
             // SAFETY: all pieces are done, and only one thread completes the last one.
-            unsafe { self.slots.end(index, outcome) };
+            unsafe { slots.end_held(index, outcome) };
         }
         true
     }
