@@ -6,7 +6,7 @@ use std::ops::Range;
 use haul_copy::{Hint, Policy};
 
 use crate::crc::crc32c;
-use crate::operation::{Operation, Region, Request, regions, total};
+use crate::operation::{Operation, Region, Request, list, total};
 use crate::outcome::{Outcome, Refusal, Value};
 
 /// A copy with CRC-32C goes in pieces that stay in the first cache.
@@ -34,13 +34,24 @@ pub(crate) unsafe fn check(operation: &Operation) -> Result<(), Refusal> {
         }
         Operation::Lists { targets, target_count, sources, source_count } => {
             // SAFETY: the caller's promise.
-            let to = unsafe { regions(targets, target_count) };
+            let to = unsafe { list(targets, target_count) };
             // SAFETY: the caller's promise.
-            let from = unsafe { regions(sources, source_count) };
+            let from = unsafe { list(sources, source_count) };
+            let sum = |list: &[Region]| total(list.iter().map(|region| region.length));
             let mut all = to.iter().chain(from);
-            total(to) == total(from)
-                && isize::try_from(total(from)).is_ok()
+            sum(to) == sum(from)
+                && isize::try_from(sum(from)).is_ok()
                 && all.all(|region| is_range(region.start, region.length))
+        }
+        Operation::Batch { pairs, count } => {
+            // SAFETY: the caller's promise.
+            let pairs = unsafe { list(pairs, count) };
+            isize::try_from(total(pairs.iter().map(|pair| pair.length))).is_ok()
+                && pairs.iter().all(|pair| {
+                    is_range(pair.target, pair.length)
+                        && is_range(pair.source, pair.length)
+                        && !overlaps(pair.target, pair.source, pair.length)
+                })
         }
     };
     if is_right { Ok(()) } else { Err(Refusal::BadRange) }
@@ -91,6 +102,14 @@ pub(crate) unsafe fn execute(request: &Request) -> Outcome {
             unsafe { lists((targets, target_count), (sources, source_count), hint) };
             Value::Written
         }
+        Operation::Batch { pairs, count } => {
+            // SAFETY: the caller's promise.
+            for pair in unsafe { list(pairs, count) } {
+                // SAFETY: the caller's promise.
+                unsafe { hint.copy_raw(pair.target, pair.source, pair.length) };
+            }
+            Value::Written
+        }
     };
     Outcome::Done(value)
 }
@@ -135,9 +154,9 @@ fn difference(left: &[u8], right: &[u8]) -> Option<usize> {
 /// The lists are readable, have the same sum of lengths, and their regions are accessible.
 unsafe fn lists(targets: (*const Region, usize), sources: (*const Region, usize), hint: Hint) {
     // SAFETY: the caller's promise.
-    let mut to = unsafe { regions(targets.0, targets.1) }.iter().copied();
+    let mut to = unsafe { list(targets.0, targets.1) }.iter().copied();
     // SAFETY: the caller's promise.
-    let from = unsafe { regions(sources.0, sources.1) };
+    let from = unsafe { list(sources.0, sources.1) };
     let mut target = Region { start: std::ptr::null_mut(), length: 0 };
     for source in from {
         let mut done = 0;

@@ -72,6 +72,7 @@ pub(crate) struct Place {
 
 /// What became of a submission.
 #[derive(Clone, Copy, Debug)]
+#[repr(u64)]
 pub(crate) enum Started {
     /// The engine works on it.
     Pending(Place),

@@ -1,6 +1,7 @@
 //! Copies beside the CPU, with one contract over a helper thread, a device and the CPU itself.
 //!
-//! A program submits an operation (a copy, a fill, a comparison, a CRC-32C, a gather and scatter),
+//! A program submits an operation (a copy, a fill, a comparison, a CRC-32C, a gather and scatter, a
+//! batch of copies),
 //! computes, and collects the result. Three forms are sound in Rust:
 //!
 //! | form | buffers | the compiler and haul ensure |
@@ -34,6 +35,7 @@
 //! - [`dsa`]: Intel's Data Streaming Accelerator, and a fake of it;
 //! - `buffer`: buffers that an engine can access while the program does not;
 //! - `task`: the operations over buffers;
+//! - `lists`: the operations over lists of buffers;
 //! - `bell`: an event for the end of operations;
 //! - `watcher`: looks for ends where an engine reports none;
 //! - `inner`: routes operations to an engine or to the CPU, and waits;
@@ -53,6 +55,7 @@ pub mod dsa;
 mod inner;
 #[cfg(all(test, loom))]
 mod interleavings;
+mod lists;
 mod operation;
 mod ordered;
 mod outcome;
@@ -74,14 +77,15 @@ pub use contract::{Engine, Facts, Kind};
 pub use crc::crc32c;
 pub use haul_copy::Hint;
 pub use inner::Settings;
-pub use operation::{Operation, Region, Request, Verb};
+pub use lists::{Batch, Lists, RawBatch, RawLists};
+pub use operation::{Operation, Pair, Region, Request, Verb};
 pub use ordered::{Conflict, Ordered, Ticket};
 pub use outcome::{Access, Error, Failed, Outcome, Refusal, Trouble, Value};
 pub use pending::{Finished, Pending};
 pub use queue::{BREAK_EVEN, Queue, WAKE_MIN, break_even, set_break_even};
 pub use scope::{Scope, Scoped};
 pub use slots::{Index, SLOTS_MAX, Slots};
-pub use task::{Compare, Copy, CopyCrc32c, Crc32c, Fill, Lists, RawLists, RawTask, Task};
+pub use task::{Compare, Copy, CopyCrc32c, Crc32c, Fill, RawTask, Task};
 pub use worker::WorkerSettings;
 
 /// The example of the crate's README, which must stay true.

@@ -12,11 +12,24 @@ pub struct Region {
     pub length: usize,
 }
 
+/// A copy in a batch: `length` bytes from `source` to `target`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Pair {
+    /// Where the bytes go.
+    pub target: *mut u8,
+    /// Where the bytes come from.
+    pub source: *const u8,
+    /// The number of bytes.
+    pub length: usize,
+}
+
 /// One operation. Lengths are in bytes, addresses have any alignment.
 ///
 /// The source and the target of [`Copy`](Self::Copy) may overlap; in every other operation with a
 /// source and a target they must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
 pub enum Operation {
     /// Copies `length` bytes from `source` to `target`.
     Copy {
@@ -78,6 +91,14 @@ pub enum Operation {
         /// The number of source regions.
         source_count: usize,
     },
+    /// Does several copies, in any order, none of whose targets overlaps another target or a
+    /// source. The list itself must stay in place until the operation has ended.
+    Batch {
+        /// The copies.
+        pairs: *const Pair,
+        /// The number of copies.
+        count: usize,
+    },
 }
 
 // SAFETY: an operation is addresses and numbers. The promise about the memory is made by the
@@ -97,7 +118,7 @@ impl Operation {
     /// The number of bytes that the operation moves, sets, compares or sums.
     ///
     /// # Safety
-    /// The lists of [`Lists`](Self::Lists) must be readable.
+    /// The lists of [`Lists`](Self::Lists) and [`Batch`](Self::Batch) must be readable.
     #[must_use]
     pub unsafe fn length(&self) -> usize {
         match *self {
@@ -108,7 +129,11 @@ impl Operation {
             | Self::CopyCrc32c { length, .. } => length,
             Self::Lists { sources, source_count, .. } => {
                 // SAFETY: the caller promises that the list is readable.
-                total(unsafe { regions(sources, source_count) })
+                total(unsafe { list(sources, source_count) }.iter().map(|region| region.length))
+            }
+            Self::Batch { pairs, count } => {
+                // SAFETY: the caller promises that the list is readable.
+                total(unsafe { list(pairs, count) }.iter().map(|pair| pair.length))
             }
         }
     }
@@ -131,15 +156,16 @@ impl Operation {
             Self::Crc32c { .. } => Verb::Crc32c,
             Self::CopyCrc32c { .. } => Verb::CopyCrc32c,
             Self::Lists { .. } => Verb::Lists,
+            Self::Batch { .. } => Verb::Batch,
         }
     }
 }
 
-/// The regions of a list.
+/// The elements of a list.
 ///
 /// # Safety
-/// `start` must be readable for `count` regions.
-pub(crate) unsafe fn regions<'a>(start: *const Region, count: usize) -> &'a [Region] {
+/// `start` must be readable for `count` elements.
+pub(crate) unsafe fn list<'a, T>(start: *const T, count: usize) -> &'a [T] {
     if count == 0 {
         return &[];
     }
@@ -147,9 +173,9 @@ pub(crate) unsafe fn regions<'a>(start: *const Region, count: usize) -> &'a [Reg
     unsafe { std::slice::from_raw_parts(start, count) }
 }
 
-/// The sum of the lengths in a list, at most [`usize::MAX`].
-pub(crate) fn total(regions: &[Region]) -> usize {
-    regions.iter().fold(0, |sum, region| sum.saturating_add(region.length))
+/// The sum of lengths, at most [`usize::MAX`].
+pub(crate) fn total(lengths: impl Iterator<Item = usize>) -> usize {
+    lengths.fold(0, usize::saturating_add)
 }
 
 /// The kind of an operation.
@@ -168,12 +194,21 @@ pub enum Verb {
     CopyCrc32c,
     /// [`Operation::Lists`].
     Lists,
+    /// [`Operation::Batch`].
+    Batch,
 }
 
 impl Verb {
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Copy, Self::Fill, Self::Compare, Self::Crc32c, Self::CopyCrc32c, Self::Lists];
+    pub const ALL: [Self; 7] = [
+        Self::Copy,
+        Self::Fill,
+        Self::Compare,
+        Self::Crc32c,
+        Self::CopyCrc32c,
+        Self::Lists,
+        Self::Batch,
+    ];
 
     /// The bit of this kind in [`Facts::verbs`](crate::Facts::verbs).
     #[must_use]

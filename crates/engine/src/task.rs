@@ -1,7 +1,7 @@
 //! The operations over buffers: what a program submits, and gets back when it is done.
 
 use crate::buffer::{Buffer, RawBuffer, Target};
-use crate::operation::{Operation, Region, Request};
+use crate::operation::{Operation, Request};
 use crate::outcome::Value;
 use haul_copy::Hint;
 
@@ -35,15 +35,17 @@ pub unsafe trait Task: Sized {
 /// The raw form of an operation over at most two buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct RawTask {
-    request: Request,
     first: RawBuffer,
     second: RawBuffer,
+    /// The byte of a fill, or the seed of a CRC-32C.
+    number: u32,
+    hint: Hint,
 }
 
 // SAFETY: its addresses are those of buffers that may be used by another thread.
 unsafe impl Send for RawTask {}
 
-fn assert_same_length(target: usize, source: usize) {
+pub(crate) fn assert_same_length(target: usize, source: usize) {
     assert!(
         target == source,
         "cannot submit {source} bytes for {target} bytes: the lengths must be equal"
@@ -89,13 +91,14 @@ unsafe impl<T: Target, S: Buffer> Task for Copy<T, S> {
     fn into_raw(self) -> RawTask {
         let (first, second) = (self.target.into_raw(), self.source.into_raw());
         assert_same_length(first.length, second.length);
-        let (target, source, length) = (first.start, second.start.cast_const(), first.length);
-        let operation = Operation::Copy { target, source, length };
-        RawTask { request: Request { operation, hint: self.hint }, first, second }
+        RawTask { first, second, number: 0, hint: self.hint }
     }
 
+    #[inline]
     fn request(raw: &RawTask) -> Request {
-        raw.request
+        let (target, source) = (raw.first.start, raw.second.start.cast_const());
+        let operation = Operation::Copy { target, source, length: raw.first.length };
+        Request { operation, hint: raw.hint }
     }
 
     unsafe fn from_raw(raw: RawTask) -> Self {
@@ -103,7 +106,7 @@ unsafe impl<T: Target, S: Buffer> Task for Copy<T, S> {
         let target = unsafe { T::from_raw(raw.first) };
         // SAFETY: the caller's promise.
         let source = unsafe { S::from_raw(raw.second) };
-        Self { target, source, hint: raw.request.hint }
+        Self { target, source, hint: raw.hint }
     }
 
     fn output(_: Value) {}
@@ -134,20 +137,18 @@ unsafe impl<T: Target> Task for Fill<T> {
 
     fn into_raw(self) -> RawTask {
         let first = self.target.into_raw();
-        let operation =
-            Operation::Fill { target: first.start, byte: self.byte, length: first.length };
-        RawTask { request: Request { operation, hint: self.hint }, first, second: first }
+        RawTask { first, second: first, number: self.byte.into(), hint: self.hint }
     }
 
     fn request(raw: &RawTask) -> Request {
-        raw.request
+        let (target, byte, length) = (raw.first.start, raw.number as u8, raw.first.length);
+        Request { operation: Operation::Fill { target, byte, length }, hint: raw.hint }
     }
 
     unsafe fn from_raw(raw: RawTask) -> Self {
         // SAFETY: the caller's promise.
         let target = unsafe { T::from_raw(raw.first) };
-        let byte = if let Operation::Fill { byte, .. } = raw.request.operation { byte } else { 0 };
-        Self { target, byte, hint: raw.request.hint }
+        Self { target, byte: raw.number as u8, hint: raw.hint }
     }
 
     fn output(_: Value) {}
@@ -183,13 +184,13 @@ unsafe impl<L: Buffer, R: Buffer> Task for Compare<L, R> {
     fn into_raw(self) -> RawTask {
         let (first, second) = (self.left.into_raw(), self.right.into_raw());
         assert_same_length(first.length, second.length);
-        let operation =
-            Operation::Compare { left: first.start, right: second.start, length: first.length };
-        RawTask { request: Request { operation, hint: Hint::Unknown }, first, second }
+        RawTask { first, second, number: 0, hint: Hint::Unknown }
     }
 
     fn request(raw: &RawTask) -> Request {
-        raw.request
+        let (left, right) = (raw.first.start.cast_const(), raw.second.start.cast_const());
+        let operation = Operation::Compare { left, right, length: raw.first.length };
+        Request { operation, hint: raw.hint }
     }
 
     unsafe fn from_raw(raw: RawTask) -> Self {
@@ -239,20 +240,19 @@ unsafe impl<S: Buffer> Task for Crc32c<S> {
 
     fn into_raw(self) -> RawTask {
         let first = self.source.into_raw();
-        let operation =
-            Operation::Crc32c { source: first.start, length: first.length, seed: self.seed };
-        RawTask { request: Request { operation, hint: Hint::Unknown }, first, second: first }
+        RawTask { first, second: first, number: self.seed, hint: Hint::Unknown }
     }
 
     fn request(raw: &RawTask) -> Request {
-        raw.request
+        let (source, length) = (raw.first.start.cast_const(), raw.first.length);
+        let operation = Operation::Crc32c { source, length, seed: raw.number };
+        Request { operation, hint: raw.hint }
     }
 
     unsafe fn from_raw(raw: RawTask) -> Self {
         // SAFETY: the caller's promise.
         let source = unsafe { S::from_raw(raw.first) };
-        let seed = raw.request.operation.seed();
-        Self { source, seed }
+        Self { source, seed: raw.number }
     }
 
     fn output(value: Value) -> u32 {
@@ -286,13 +286,14 @@ unsafe impl<T: Target, S: Buffer> Task for CopyCrc32c<T, S> {
     fn into_raw(self) -> RawTask {
         let (first, second) = (self.target.into_raw(), self.source.into_raw());
         assert_same_length(first.length, second.length);
-        let (target, source, length) = (first.start, second.start.cast_const(), first.length);
-        let operation = Operation::CopyCrc32c { target, source, length, seed: self.seed };
-        RawTask { request: Request { operation, hint: Hint::Unknown }, first, second }
+        RawTask { first, second, number: self.seed, hint: Hint::Unknown }
     }
 
     fn request(raw: &RawTask) -> Request {
-        raw.request
+        let (target, source) = (raw.first.start, raw.second.start.cast_const());
+        let (length, seed) = (raw.first.length, raw.number);
+        let operation = Operation::CopyCrc32c { target, source, length, seed };
+        Request { operation, hint: raw.hint }
     }
 
     unsafe fn from_raw(raw: RawTask) -> Self {
@@ -300,96 +301,10 @@ unsafe impl<T: Target, S: Buffer> Task for CopyCrc32c<T, S> {
         let target = unsafe { T::from_raw(raw.first) };
         // SAFETY: the caller's promise.
         let source = unsafe { S::from_raw(raw.second) };
-        Self { target, source, seed: raw.request.operation.seed() }
+        Self { target, source, seed: raw.number }
     }
 
     fn output(value: Value) -> u32 {
         crc_of(value)
     }
-}
-
-/// Gathers the bytes of all sources, in order, and scatters them to the targets, in order. Both
-/// lists must have the same sum of lengths.
-///
-/// ```
-/// use haul_engine::{Lists, Queue};
-/// let lists = Lists::new(vec![vec![0; 4], vec![0; 1]], vec![&b"ab"[..], &b"cde"[..]]);
-/// let (lists, result) = Queue::inline().submit(lists).wait();
-/// assert_eq!((result, lists.targets.concat()), (Ok(()), b"abcde".to_vec()));
-/// ```
-#[derive(Debug)]
-pub struct Lists<T, S> {
-    /// Where the bytes go.
-    pub targets: Vec<T>,
-    /// Where the bytes come from.
-    pub sources: Vec<S>,
-}
-
-/// The raw form of [`Lists`].
-#[derive(Debug)]
-pub struct RawLists {
-    targets: Vec<RawBuffer>,
-    sources: Vec<RawBuffer>,
-    /// The regions of the targets, then those of the sources, which the engine reads.
-    regions: RawRegions,
-}
-
-/// An allocation of regions that is not borrowed while an engine reads it.
-#[derive(Debug)]
-struct RawRegions {
-    start: *mut Region,
-    length: usize,
-}
-
-// SAFETY: only an engine reads the regions, and `from_raw` frees them once.
-unsafe impl Send for RawRegions {}
-
-impl<T: Target, S: Buffer> Lists<T, S> {
-    /// A gather and scatter. [`Queue::submit`](crate::Queue::submit) panics if the sums differ.
-    pub fn new(targets: Vec<T>, sources: Vec<S>) -> Self {
-        Self { targets, sources }
-    }
-}
-
-// SAFETY: the request names the buffers and the regions.
-unsafe impl<T: Target, S: Buffer> Task for Lists<T, S> {
-    type Output = ();
-    type Raw = RawLists;
-
-    fn into_raw(self) -> RawLists {
-        let targets: Vec<_> = self.targets.into_iter().map(Buffer::into_raw).collect();
-        let sources: Vec<_> = self.sources.into_iter().map(Buffer::into_raw).collect();
-        let sum = |list: &[RawBuffer]| list.iter().map(|buffer| buffer.length).sum();
-        assert_same_length(sum(&targets), sum(&sources));
-        let all = targets.iter().chain(&sources);
-        let regions: Box<[Region]> =
-            all.map(|buffer| Region { start: buffer.start, length: buffer.length }).collect();
-        let length = regions.len();
-        let start = Box::into_raw(regions).cast();
-        RawLists { targets, sources, regions: RawRegions { start, length } }
-    }
-
-    fn request(raw: &RawLists) -> Request {
-        let targets = raw.regions.start.cast_const();
-        let operation = Operation::Lists {
-            targets,
-            target_count: raw.targets.len(),
-            sources: targets.wrapping_add(raw.targets.len()),
-            source_count: raw.sources.len(),
-        };
-        Request { operation, hint: Hint::Unknown }
-    }
-
-    unsafe fn from_raw(raw: RawLists) -> Self {
-        let RawRegions { start, length } = raw.regions;
-        // SAFETY: the parts are those of the box in `into_raw`.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start, length)) });
-        // SAFETY: the caller's promise.
-        let targets = raw.targets.into_iter().map(|raw| unsafe { T::from_raw(raw) }).collect();
-        // SAFETY: the caller's promise.
-        let sources = raw.sources.into_iter().map(|raw| unsafe { S::from_raw(raw) }).collect();
-        Self { targets, sources }
-    }
-
-    fn output(_: Value) {}
 }

@@ -38,7 +38,7 @@ use crate::bell::Bell;
 use crate::callbacks::Callbacks;
 use crate::contract::Facts;
 use crate::cpu;
-use crate::operation::{Operation, Region, Request, regions};
+use crate::operation::{Operation, Request, list};
 use crate::outcome::{Failed, Outcome, Refusal, Value};
 use crate::queue::Queue;
 
@@ -147,19 +147,11 @@ impl Ordered {
     /// The lists of an operation with lists must be readable.
     pub unsafe fn check(&self, operation: &Operation) -> Result<(), Failed> {
         // SAFETY: the caller's promise.
-        let mut checked = unsafe { cpu::check(operation) };
-        if let (Ok(()), Operation::Lists { targets, target_count, sources, source_count }) =
-            (checked, *operation)
-        {
-            // SAFETY: the caller's promise.
-            let to = unsafe { regions(targets, target_count) };
-            // SAFETY: the caller's promise.
-            let from = unsafe { regions(sources, source_count) };
-            if overlap_inside(to, from) {
-                checked = Err(Refusal::BadRange);
-            }
-        }
-        checked.map_err(|refusal| self.shared.failed(Outcome::Refused(refusal)))
+        let checked = unsafe { cpu::check(operation) };
+        // SAFETY: the caller's promise.
+        let is_right = checked.is_ok() && !unsafe { overlaps_inside(operation) };
+        let refused = || self.shared.failed(Outcome::Refused(Refusal::BadRange));
+        if is_right { Ok(()) } else { Err(refused()) }
     }
 
     /// # Safety
@@ -357,17 +349,50 @@ impl Drop for Ordered {
     }
 }
 
-/// Whether two targets, or a target and a source, have a byte in common.
-fn overlap_inside(targets: &[Region], sources: &[Region]) -> bool {
-    let range = |region: &Region| (region.start.addr(), region.start.addr() + region.length);
-    let mut written: Vec<_> =
-        targets.iter().filter(|region| region.length > 0).map(range).collect();
+/// A range of addresses: the first one, and the one behind the last.
+type Addresses = (usize, usize);
+
+/// Whether two targets, or a target and a source, of an operation with lists have a byte in common.
+/// The operation was checked.
+///
+/// # Safety
+/// The lists must be readable.
+unsafe fn overlaps_inside(operation: &Operation) -> bool {
+    let range = |start: *const u8, length| (start.addr(), start.addr() + length);
+    match *operation {
+        Operation::Lists { targets, target_count, sources, source_count } => {
+            // SAFETY: the caller's promise.
+            let to = unsafe { list(targets, target_count) };
+            // SAFETY: the caller's promise.
+            let from = unsafe { list(sources, source_count) };
+            overlap(
+                to.iter().map(|region| range(region.start, region.length)),
+                from.iter().map(|region| range(region.start, region.length)),
+            )
+        }
+        Operation::Batch { pairs, count } => {
+            // SAFETY: the caller's promise.
+            let pairs = unsafe { list(pairs, count) };
+            overlap(
+                pairs.iter().map(|pair| range(pair.target, pair.length)),
+                pairs.iter().map(|pair| range(pair.source, pair.length)),
+            )
+        }
+        _ => false,
+    }
+}
+
+/// Whether two written ranges, or a written and a read one, have an address in common.
+fn overlap(
+    written: impl Iterator<Item = Addresses>,
+    mut read: impl Iterator<Item = Addresses>,
+) -> bool {
+    let mut written: Vec<_> = written.filter(|(start, end)| start < end).collect();
     written.sort_unstable();
-    let is_read = |region: &Region| {
-        let (start, end) = range(region);
-        // The last target that begins before the end of the source.
-        let before = written.partition_point(|target| target.0 < end);
+    let is_written = |(start, end): Addresses| {
+        // The last written range that begins before the end of the one that is read.
+        let before = written.partition_point(|range| range.0 < end);
         start < end && before.checked_sub(1).is_some_and(|last| written[last].1 > start)
     };
-    written.windows(2).any(|pair| pair[1].0 < pair[0].1) || sources.iter().any(is_read)
+    written.windows(2).any(|pair| pair[1].0 < pair[0].1) || read.any(is_written)
 }

@@ -17,7 +17,7 @@ use haul_peer::fork::Here;
 use super::ranges::{Range, Ranges};
 use super::ticket::{Id, Ticket};
 use crate::inner::Place;
-use crate::operation::{Operation, Request, regions};
+use crate::operation::{Operation, Request, list};
 use crate::outcome::Outcome;
 use crate::slots::Slots;
 
@@ -310,12 +310,19 @@ unsafe fn each_range(operation: &Operation, mut each: impl FnMut(Access, usize, 
         Operation::Crc32c { source, length, .. } => add(Access::Reads, source, length),
         Operation::Lists { targets, target_count, sources, source_count } => {
             // SAFETY: the caller's promise.
-            for region in unsafe { regions(sources, source_count) } {
+            for region in unsafe { list(sources, source_count) } {
                 add(Access::Reads, region.start, region.length);
             }
             // SAFETY: the caller's promise.
-            for region in unsafe { regions(targets, target_count) } {
+            for region in unsafe { list(targets, target_count) } {
                 add(Access::Writes, region.start, region.length);
+            }
+        }
+        Operation::Batch { pairs, count } => {
+            // SAFETY: the caller's promise.
+            for pair in unsafe { list(pairs, count) } {
+                add(Access::Reads, pair.source, pair.length);
+                add(Access::Writes, pair.target, pair.length);
             }
         }
     }

@@ -6,8 +6,8 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use haul_engine::{
-    Access, Bell, Callbacks, Compare, Copy, CopyCrc32c, Crc32c, Fill, Hint, Lists, Outcome, Queue,
-    Refusal, Settings, WorkerSettings, crc32c,
+    Access, Batch, Bell, Callbacks, Compare, Copy, CopyCrc32c, Crc32c, Fill, Hint, Lists, Outcome,
+    Queue, Refusal, Settings, WorkerSettings, crc32c,
 };
 
 use crate::support::{Fault, polled};
@@ -121,6 +121,10 @@ fn every_operation_computes_what_the_cpu_computes(queue: &Queue) {
         let (lists, result) = queue.submit(lists).wait();
         assert_eq!(result, Ok(()));
         assert!(lists.targets.concat() == source, "{size}");
+        let parts = [first, second, &[]].map(|part| (vec![0; part.len()], part.to_vec()));
+        let (batch, result) = queue.submit(Batch::new(parts.into())).wait();
+        assert_eq!(result, Ok(()));
+        assert!(batch.copies.iter().all(|(target, source)| target == source), "{size}");
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use haul_engine::dsa::fake::{Fake, Settings as FakeSettings};
 use haul_engine::dsa::{Dsa, Options};
 use haul_engine::{
-    Bell, Callbacks, Conflict, Error, Failed, Hint, Operation, Ordered, Outcome, Queue, Refusal,
-    Region, Request, Settings, Ticket, Value, crc32c,
+    Bell, Callbacks, Conflict, Error, Failed, Hint, Operation, Ordered, Outcome, Pair, Queue,
+    Refusal, Region, Request, Settings, Ticket, Value, crc32c,
 };
 
 use crate::conformance::wait_until;
@@ -264,6 +264,14 @@ fn wrong_operations_and_tickets_are_refused() {
         sources: sources.as_ptr(),
         source_count: sources.len(),
     };
+    let batch = |pairs: &[Pair]| Operation::Batch { pairs: pairs.as_ptr(), count: pairs.len() };
+    let pair = |target: usize, source: usize, length| Pair {
+        target: start.wrapping_add(target),
+        source: start.wrapping_add(source),
+        length,
+    };
+    let (same_target, chained) =
+        ([pair(0, 50, 10), pair(9, 70, 5)], [pair(0, 50, 10), pair(60, 5, 1)]);
     let (whole, twice) = ([region(0, 20)], [region(30, 10), region(35, 10)]);
     let (inside, apart) = ([region(10, 20)], [region(30, 20)]);
     for operation in [
@@ -274,6 +282,10 @@ fn wrong_operations_and_tickets_are_refused() {
         lists(&twice, &whole),
         lists(&whole, &inside),
         lists(&whole, &twice[..1]),
+        batch(&same_target),
+        batch(&chained),
+        batch(&[pair(0, 5, 10)]),
+        batch(&[pair(0, 50, usize::MAX)]),
     ] {
         // SAFETY: the operation is refused.
         let submitted = unsafe { ordered.submit(request(operation)) };
@@ -282,6 +294,10 @@ fn wrong_operations_and_tickets_are_refused() {
     // SAFETY: `bytes` and the lists are not changed before the operation has ended.
     let ticket = unsafe { ordered.submit(request(lists(&whole, &apart))) }.unwrap();
     assert_eq!(Ticket::of(ticket.number()), ticket);
+    assert_eq!(ordered.wait(ticket), Ok(Value::Written));
+    let pairs = [pair(0, 50, 10), pair(20, 50, 10), pair(99, 98, 0)];
+    // SAFETY: as above.
+    let ticket = unsafe { ordered.submit(request(batch(&pairs))) }.unwrap();
     assert_eq!(ordered.wait(ticket), Ok(Value::Written));
     let no_ticket = Outcome::Refused(Refusal::NoTicket);
     for wrong in [ticket, Ticket::of(0), Ticket::of(u64::MAX)] {

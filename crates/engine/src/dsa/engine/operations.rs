@@ -9,7 +9,7 @@ use crate::dsa::completion::Completion;
 use crate::dsa::descriptor::{Descriptor, Opcode, Placement};
 use crate::dsa::memory;
 use crate::dsa::sysfs::Queue;
-use crate::operation::{Operation, Region, Request, Verb, regions};
+use crate::operation::{Operation, Pair, Region, Request, Verb, list};
 use crate::outcome::{Access, Refusal, Value};
 
 /// How much of an operation is done, as the slot's word keeps it.
@@ -32,13 +32,14 @@ impl Done {
 }
 
 /// The operations, and what the device calls them.
-pub(super) const VERBS: [(Verb, Opcode); 6] = [
+pub(super) const VERBS: [(Verb, Opcode); 7] = [
     (Verb::Copy, Opcode::Copy),
     (Verb::Fill, Opcode::Fill),
     (Verb::Compare, Opcode::Compare),
     (Verb::Crc32c, Opcode::Crc),
     (Verb::CopyCrc32c, Opcode::CopyCrc),
     (Verb::Lists, Opcode::Batch),
+    (Verb::Batch, Opcode::Batch),
 ];
 
 /// The descriptor of an operation from byte `done` on; `None` for lists, and for ranges that the
@@ -62,7 +63,7 @@ fn describe(operation: &Operation, done: Done) -> Option<Descriptor> {
         Operation::CopyCrc32c { target, source, length, .. } => {
             Descriptor::copy_crc(at(source.addr()), at(target.addr()), size(length)?, done.crc)
         }
-        Operation::Lists { .. } => return None,
+        Operation::Lists { .. } | Operation::Batch { .. } => return None,
     })
 }
 
@@ -82,7 +83,7 @@ pub(super) fn has_crc(operation: &Operation) -> bool {
 /// Whether the rest of an operation can be submitted from a byte on. A list has no such byte, and
 /// the CRC of the first bytes is not in the slot's word.
 pub(super) fn can_resume(operation: &Operation) -> bool {
-    !has_crc(operation) && !matches!(operation, Operation::Lists { .. })
+    !has_crc(operation) && !matches!(operation, Operation::Lists { .. } | Operation::Batch { .. })
 }
 
 /// What an operation computed.
@@ -125,15 +126,16 @@ fn within_target(operation: &Operation, bytes_done: usize, address: u64) -> Opti
         Operation::Copy { target, length, .. }
         | Operation::Fill { target, length, .. }
         | Operation::CopyCrc32c { target, length, .. } => (target.addr() as u64, length as u64),
-        Operation::Compare { .. } | Operation::Crc32c { .. } | Operation::Lists { .. } => {
-            return None;
-        }
+        Operation::Compare { .. }
+        | Operation::Crc32c { .. }
+        | Operation::Lists { .. }
+        | Operation::Batch { .. } => return None,
     };
     let (first, end) = (target.checked_add(bytes_done as u64)?, target.checked_add(length)?);
     (first < end).then(|| address.clamp(first, end - 1))
 }
 
-/// The batches of pending lists, one place for each slot. A batch must stay where it is until the
+/// The batches of pending lists and batches, one place for each slot. A batch must stay where it is until the
 /// device has read it.
 #[derive(Debug)]
 pub(super) struct Batches {
@@ -172,15 +174,17 @@ impl Batches {
         let placement = placement(request);
         let whole =
             |descriptor: Descriptor| descriptor.placement(placement).block_on_fault(block_on_fault);
-        let Operation::Lists { targets, target_count, sources, source_count } = request.operation
-        else {
-            return describe(&request.operation, done).map(whole).ok_or(Refusal::TooLong);
+        let mut batch = match request.operation {
+            Operation::Lists { targets, target_count, sources, source_count } => {
+                // SAFETY: the caller promises that the list is readable.
+                let sources = unsafe { list(sources, source_count) };
+                // SAFETY: as above.
+                self.pieces(sources, unsafe { list(targets, target_count) })?
+            }
+            // SAFETY: as above.
+            Operation::Batch { pairs, count } => self.copies(unsafe { list(pairs, count) })?,
+            _ => return describe(&request.operation, done).map(whole).ok_or(Refusal::TooLong),
         };
-        // SAFETY: the caller promises that the list is readable.
-        let sources = unsafe { regions(sources, source_count) };
-        // SAFETY: as above.
-        let targets = unsafe { regions(targets, target_count) };
-        let mut batch = self.pieces(sources, targets)?;
         batch.iter_mut().for_each(|piece| *piece = whole(*piece));
         if let [single] = batch[..] {
             return Ok(single);
@@ -200,6 +204,25 @@ impl Batches {
             // to this thread alone.
             drop(unsafe { Box::from_raw(batch) });
         }
+    }
+
+    /// A copy for each pair, or several for a long one.
+    fn copies(&self, pairs: &[Pair]) -> Result<Batch, Refusal> {
+        let mut batch = Vec::new();
+        for pair in pairs {
+            let mut done = 0;
+            while done < pair.length {
+                if batch.len() == self.count_max {
+                    return Err(Refusal::TooLong);
+                }
+                let length = (pair.length - done).min(self.bytes_max);
+                let size = u32::try_from(length).map_err(|_| Refusal::TooLong)?;
+                let at = |start: usize| start.wrapping_add(done) as u64;
+                batch.push(Descriptor::copy(at(pair.source.addr()), at(pair.target.addr()), size));
+                done += length;
+            }
+        }
+        Ok(batch)
     }
 
     /// A copy for each piece that is contiguous on both sides.

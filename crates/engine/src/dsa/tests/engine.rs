@@ -10,7 +10,7 @@ use crate::contract::{Engine as _, Kind};
 use crate::crc::crc32c;
 use crate::dsa::fake::{Event, QueueSettings, Settings, When};
 use crate::dsa::{Dsa, Mechanism, Mode, Options, Status, Sysfs};
-use crate::operation::{Operation, Region, Verb};
+use crate::operation::{Operation, Pair, Region, Verb};
 use crate::outcome::{Access, Error, Outcome, Refusal, Value};
 
 #[test]
@@ -76,6 +76,31 @@ fn lists_are_gathered_and_scattered_by_a_batch() {
     let last = region(&target, 7 * PAGE_BYTES, 50);
     let outcome = rig.run(lists(&from[..1], &[region(&target, 0, 50), last]));
     assert_eq!(outcome, Outcome::Refused(Refusal::Status(5)));
+}
+
+/// The copies of a batch, one of which is longer than a descriptor's limit.
+#[test]
+fn batch_is_one_submission() {
+    let queue = QueueSettings { transfer_bytes_max: 4096, ..QueueSettings::default() };
+    let rig = Rig::new(Settings::default().queues([queue]));
+    let (source, target) = (Pages::filled(4), Pages::new(4));
+    let pair = |target_at: usize, source_at: usize, length| Pair {
+        target: target.start.wrapping_add(target_at),
+        source: source.start.wrapping_add(source_at),
+        length,
+    };
+    let batch = |pairs: &[Pair]| Operation::Batch { pairs: pairs.as_ptr(), count: pairs.len() };
+    let pairs = [pair(0, 5000, 9000), pair(10_000, 3, 0), pair(16_000, 0, 100)];
+    let before = rig.fake.counts().submitted;
+    assert_eq!(rig.run(batch(&pairs)), WRITTEN);
+    // The batch, and the descriptors in it: three for the first copy, one for the last.
+    assert_eq!(rig.fake.counts().submitted - before, 1 + 4);
+    let (bytes, copied) = (source.bytes(), target.bytes());
+    assert_eq!(copied[..9000], bytes[5000..14_000]);
+    assert_eq!(copied[16_000..16_100], bytes[..100]);
+    assert!(copied[9000..16_000].iter().all(|byte| *byte == 0));
+    let many = [pair(0, 0, 1); 33];
+    assert_eq!(rig.start(batch(&many)), Err(Refusal::TooLong));
 }
 
 #[test]
