@@ -23,9 +23,11 @@ pub struct Settings {
     /// The CPU does shorter operations in `submit`.
     pub cpu_below: usize,
     /// While the engine is not [ready](Engine::is_ready), the CPU also does operations that are
-    /// shorter than this. If not 0, it does all operations while the engine is
-    /// [crowded](Engine::skips_one).
+    /// shorter than this. If not 0, [`crowded_min`](Self::crowded_min) holds.
     pub wake_min: usize,
+    /// While the engine is [crowded](Engine::skips_one), the CPU also does operations that are
+    /// shorter than this.
+    pub crowded_min: usize,
     /// Whether the CPU finishes what the engine could not do. If false, a result says what is
     /// missing.
     pub finishes_on_cpu: bool,
@@ -33,7 +35,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { entries: 128, cpu_below: 0, wake_min: 0, finishes_on_cpu: true }
+        Self {
+            entries: 128,
+            cpu_below: 0,
+            wake_min: 0,
+            crowded_min: usize::MAX,
+            finishes_on_cpu: true,
+        }
     }
 }
 
@@ -117,8 +125,11 @@ impl Inner {
         if !has || overlaps || length > self.facts.length_max {
             return None;
         }
-        let wake_min = self.settings.wake_min;
-        if wake_min > 0 && (engine.skips_one() || length < wake_min && !engine.is_ready()) {
+        let Settings { wake_min, crowded_min, .. } = self.settings;
+        let is_left_to_cpu = || {
+            length < crowded_min && engine.skips_one() || length < wake_min && !engine.is_ready()
+        };
+        if wake_min > 0 && is_left_to_cpu() {
             return None;
         }
         let here = Here::now();

@@ -39,6 +39,7 @@
 //! - `bell`: an event for the end of operations;
 //! - `watcher`: looks for ends where an engine reports none;
 //! - `inner`: routes operations to an engine or to the CPU, and waits;
+//! - `break_even`: from which sizes `auto` uses the helper thread;
 //! - `queue`: the front of every engine, and how it is opened;
 //! - `pending`: the handle of an operation over owned buffers;
 //! - `scope`: operations over borrowed buffers;
@@ -46,6 +47,7 @@
 //! - `ordered`: operations by address, whose overlaps keep their order.
 
 mod bell;
+mod break_even;
 mod buffer;
 mod callbacks;
 mod contract;
@@ -71,6 +73,7 @@ mod watcher;
 mod worker;
 
 pub use bell::Bell;
+pub use break_even::{BREAK_EVEN, BreakEven, break_even, set_break_even};
 pub use buffer::{Buffer, RawBuffer, Target};
 pub use callbacks::Callbacks;
 pub use contract::{Engine, Facts, Kind};
@@ -82,7 +85,7 @@ pub use operation::{Operation, Pair, Region, Request, Verb};
 pub use ordered::{Conflict, Ordered, Ticket};
 pub use outcome::{Access, Error, Failed, Outcome, Refusal, Trouble, Value};
 pub use pending::{Finished, Pending};
-pub use queue::{BREAK_EVEN, Queue, WAKE_MIN, break_even, set_break_even};
+pub use queue::{Queue, WAKE_MIN};
 pub use scope::{Scope, Scoped};
 pub use slots::{Index, SLOTS_MAX, Slots};
 pub use task::{Compare, Copy, CopyCrc32c, Crc32c, Fill, RawTask, Task};

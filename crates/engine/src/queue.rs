@@ -6,6 +6,7 @@ use std::thread;
 
 use haul_peer::fork::Here;
 
+use crate::break_even::break_even;
 use crate::contract::{Engine, Facts, Kind};
 use crate::dsa::{Dsa, Options, Sysfs};
 use crate::inner::{Inner, Settings};
@@ -14,11 +15,6 @@ use crate::outcome::{Error, Trouble};
 use crate::slots::{SLOTS_MAX, Slots};
 use crate::watcher::Watcher;
 use crate::worker::{Worker, WorkerSettings};
-
-/// The size in bytes from which `auto` gives an operation to the helper thread, until a program
-/// [sets](set_break_even) what `haul engine bench` measured. A stated default: two pieces of a
-/// copy, so that a caller that waits can take part.
-pub const BREAK_EVEN: usize = 64 << 10;
 
 /// The size in bytes from which `auto` wakes a sleeping helper thread. A stated default: at 10 GB/s
 /// a copy of 100 us, which is long beside a system call.
@@ -95,7 +91,9 @@ impl Queue {
         if thread::available_parallelism().is_ok_and(|processors| processors.get() == 1) {
             return Ok(Self::inline().named(name));
         }
-        let settings = Settings { cpu_below: break_even(), wake_min: WAKE_MIN, ..settings };
+        let sizes = break_even();
+        let (cpu_below, crowded_min) = (sizes.idle, sizes.busy);
+        let settings = Settings { cpu_below, crowded_min, wake_min: WAKE_MIN, ..settings };
         Ok(Self::worker_with(settings, WorkerSettings::default())?.named(name))
     }
 
@@ -204,20 +202,4 @@ impl Queue {
     pub fn settings(&self) -> &Settings {
         &self.inner.settings
     }
-}
-
-/// The break-even size in force.
-static BREAK_EVEN_IN_FORCE: std::sync::atomic::AtomicUsize =
-    std::sync::atomic::AtomicUsize::new(BREAK_EVEN);
-
-/// The size in bytes from which [`Queue::auto`] uses the helper thread.
-#[must_use]
-pub fn break_even() -> usize {
-    BREAK_EVEN_IN_FORCE.load(std::sync::atomic::Ordering::Relaxed)
-}
-
-/// Sets the size in bytes from which each later [`Queue::auto`] uses the helper thread, as
-/// `haul engine bench` measures it. [`usize::MAX`]: never. No value can make a copy wrong.
-pub fn set_break_even(bytes: usize) {
-    BREAK_EVEN_IN_FORCE.store(bytes, std::sync::atomic::Ordering::Relaxed);
 }

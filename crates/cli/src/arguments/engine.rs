@@ -44,7 +44,8 @@ pub(crate) struct List {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul engine bench --sizes 64KiB,1MiB --engine inline,worker,auto\n  \
-    haul engine bench --against dma_skeleton --busy-core 0,1\n\n\
+    haul engine bench --against dma_skeleton --busy-core 0,1\n  \
+    haul engine bench --engine worker --against none --busy-core 0,1 --out-tuning haul.toml\n\n\
     Peers: dma_skeleton (DPDK's copy engine without hardware), rayon (rayon::spawn), tokio \
     (spawn_blocking), thread (a thread that receives copies from a channel of the standard library)."
 )]
@@ -82,6 +83,10 @@ pub(crate) struct Bench {
     /// Time for the rounds of everything together [default: 1s for each size and for the tail]
     #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(crate) budget: Option<Duration>,
+    /// Write the sizes from which worker pays into this haul.toml, which auto then uses; its other
+    /// parts stay. The records are written next to it, as FILE with the suffix .engine.jsonl
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out_tuning: Option<PathBuf>,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,

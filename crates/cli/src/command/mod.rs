@@ -3,6 +3,7 @@
 //! From the bottom up:
 //!
 //! - `steps`: measures a list of experiments in sequence;
+//! - `tuning`: what a `haul.toml` changes besides copies;
 //! - `program`: a program that haul starts with a library preloaded;
 //! - `shell`: `haul completions` and `haul man`;
 //! - `doctor`: `haul doctor`;
@@ -33,6 +34,7 @@ mod shell;
 mod sim;
 mod steps;
 mod survey;
+mod tuning;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

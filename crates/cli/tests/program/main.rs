@@ -13,6 +13,7 @@ mod definition;
 mod doctor;
 mod documents;
 mod engine_fake;
+mod engine_tuning;
 mod field;
 mod field_hostile;
 mod forward;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use haul_engine::{BreakEven, WAKE_MIN};
 use haul_model::Record;
 use haul_model::experiment::{key, name};
 use haul_model::statistics::median_interval;
@@ -12,6 +13,9 @@ use super::subject::Subject;
 pub const COMPUTES: &str = "computes";
 /// The value of [`key::CALLER`] for a caller that waits at once.
 pub const WAITS: &str = "waits";
+
+/// A caller that waits at once may lose this much through `auto`.
+const LOSS_MAX: f64 = 1.05;
 
 /// The subject, the busy processors, and what the caller does.
 type Case<'a> = (&'a str, u64, &'static str);
@@ -44,6 +48,42 @@ pub fn break_even(records: &[Record]) -> Vec<Record> {
         Some(record)
     });
     found.collect()
+}
+
+/// The sizes for `haul.toml`, from the records of `worker`: the smallest measured size from which
+/// on, in each larger size too, a caller that computes gains, and a caller that waits at once loses
+/// at most 5%. `None` if nothing was measured with free processors, or only sizes so small that
+/// larger ones may still pay. Records that the hypervisor disturbed do not count.
+#[must_use]
+pub fn sizes<'a>(records: impl Iterator<Item = &'a Record>) -> Option<BreakEven> {
+    let mut by_size: [BTreeMap<u64, [Option<bool>; 2]>; 2] = Default::default();
+    let worker = records.filter(|record| record.subject == Subject::Worker.name());
+    for record in worker.filter(|record| !record.is_disturbed()) {
+        let busy = usize::from(record.count(key::BUSY_CORE) == Some(1));
+        let (Some(size), Some((caller, gains))) = (record.count(key::SIZE_BYTES), pays(record))
+        else {
+            continue;
+        };
+        let is_good = match &record.comparison {
+            Some(comparison) if caller == WAITS => comparison.ratio <= LOSS_MAX,
+            _ => gains,
+        };
+        by_size[busy].entry(size).or_default()[usize::from(caller == WAITS)] = Some(is_good);
+    }
+    let [idle, busy] = by_size.map(|measured| from(&measured));
+    Some(BreakEven { idle: idle?, busy: busy.unwrap_or(BreakEven::default().busy) })
+}
+
+/// The smallest size from which on all measured sizes are good; [`usize::MAX`] if none is.
+fn from(measured: &BTreeMap<u64, [Option<bool>; 2]>) -> Option<usize> {
+    let all = measured.iter().rev().filter_map(|(size, [computes, waits])| {
+        Some((usize::try_from(*size).ok()?, (*computes)? && (*waits)?))
+    });
+    let (largest, _) = all.clone().next()?;
+    match all.take_while(|(_, is_good)| *is_good).last() {
+        Some((size, _)) => Some(size),
+        None => (largest >= WAKE_MIN).then_some(usize::MAX),
+    }
 }
 
 /// What the caller of the record does, and whether the subject pays there.
@@ -110,5 +150,28 @@ mod tests {
         let worker =
             |caller: &str, busy: u64| ("worker".into(), caller.into(), busy.into(), 65_536.0);
         assert_eq!(found, [worker(COMPUTES, 0), worker(WAITS, 1)]);
+    }
+
+    #[test]
+    fn sizes_for_the_file_pay_both_callers_in_each_larger_size() {
+        let worker = |size, hidden, ratio| {
+            let mut waits = latency("worker", size, ratio, 0.02);
+            waits.parameters.insert(key::BUSY_CORE.into(), 0.into());
+            [share("worker", size, hidden, 0.05), waits]
+        };
+        let both = [worker(4096, 0.5, 3.0), worker(65_536, 0.5, 1.2), worker(1 << 20, 0.9, 1.04)];
+        let idle = |records: &[Record]| sizes(records.iter()).map(|sizes| sizes.idle);
+        assert_eq!(sizes(both.concat().iter()).unwrap().busy, usize::MAX, "it was not measured");
+        assert_eq!(idle(&both.concat()), Some(1 << 20));
+        assert_eq!(idle(&both[..2].concat()), None, "larger ones may pay");
+        assert_eq!(idle(&worker(1 << 20, 0.0, 0.9)), Some(usize::MAX), "nothing is hidden");
+        assert_eq!(idle(&[]), None);
+        let mut busy: Vec<Record> = worker(4 << 20, 0.2, 1.0).into();
+        busy.iter_mut().for_each(|record| {
+            record.parameters.insert(key::BUSY_CORE.into(), 1.into());
+        });
+        assert_eq!(sizes(busy.iter()), None, "no processor was free");
+        busy.extend(both.concat());
+        assert_eq!(sizes(busy.iter()), Some(BreakEven { idle: 1 << 20, busy: 4 << 20 }));
     }
 }

@@ -11,11 +11,13 @@
 //! - `locate`: locates the file;
 //! - `value`: reads and writes one value;
 //! - `channel`: converts text to a [`ChannelTable`], the table of mechanisms, and back;
+//! - `engine`: converts text to the [`BreakEven`] of engines, and back;
 //! - `parse`: converts text to a [`Tuning`], and reports the errors of invalid files;
 //! - `write`: converts a [`Tuning`] to text;
 //! - `state`: the tuning in force, and [`init`].
 
 mod channel;
+mod engine;
 mod locate;
 mod parse;
 mod value;
@@ -34,6 +36,7 @@ use crate::file;
 use value::shorten;
 
 pub use haul_channel::{ChannelTable, Choice};
+pub use haul_engine::BreakEven;
 pub use locate::{Found, Origin, locate};
 pub use state::{Force, in_force, init, load};
 
@@ -80,6 +83,8 @@ pub struct Tuning {
     pub copy: BTreeMap<String, usize>,
     /// Which mechanism sends a message to another process.
     pub channel: ChannelTable,
+    /// From which sizes a copy engine `auto` uses its helper thread; `None` keeps the defaults.
+    pub engine: Option<BreakEven>,
     /// The measurements behind the thresholds.
     pub evidence: Vec<Evidence>,
 }
@@ -114,7 +119,7 @@ impl Tuning {
             .collect();
         let (machine, written) = (machine.into(), written.into());
         let (channel, evidence) = (ChannelTable::default(), Vec::new());
-        Self { machine, written, choices, copy, channel, evidence }
+        Self { machine, written, choices, copy, channel, engine: None, evidence }
     }
 
     /// Reads and checks a file. Does not check whether the file is for this machine: see

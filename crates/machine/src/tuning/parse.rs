@@ -8,10 +8,11 @@ use haul_copy::{Policy, Thresholds};
 use toml::{Table, Value};
 
 use super::value::{number_of, only_known, shorten, text_of, threshold, wrong};
-use super::{Evidence, SCHEMA, Tuning, channel};
+use super::{Evidence, SCHEMA, Tuning, channel, engine};
 use crate::error::Error;
 
-const SECTIONS: [&str; 6] = ["schema", "machine", "written", "copy", "channel", "evidence"];
+const SECTIONS: [&str; 7] =
+    ["schema", "machine", "written", "copy", "channel", "engine", "evidence"];
 const EVIDENCE: [&str; 5] = ["experiment", "what", "ratio", "floor", "records"];
 
 impl FromStr for Tuning {
@@ -40,6 +41,7 @@ impl FromStr for Tuning {
             choices,
             copy,
             channel: channel::section(&table)?,
+            engine: engine::section(&table)?,
             evidence: evidence_section(&table)?,
         })
     }

@@ -89,6 +89,7 @@ pub fn init() -> &'static Force {
         if let Force::File { tuning, .. } = &force {
             tuning.policy().install();
             haul_channel::install(tuning.channel.clone());
+            tuning.engine.into_iter().for_each(haul_engine::set_break_even);
         } else {
             // Small copies use the policy that is set and choose none themselves, so this call
             // chooses it.

@@ -30,6 +30,7 @@ impl fmt::Display for Tuning {
             writeln!(f, "{name} = {}", shown(bytes))?;
         }
         super::channel::write(&self.channel, f)?;
+        super::engine::write(self.engine, f)?;
         for evidence in &self.evidence {
             writeln!(f, "\n[[evidence]]")?;
             writeln!(f, "experiment = {}", quoted(&evidence.experiment))?;
@@ -75,6 +76,7 @@ mod tests {
                 choices: choices.into_iter().collect(),
                 copy: copy.zip(sizes).collect(),
                 channel: ChannelTable::default(),
+                engine: None,
                 evidence: vec![evidence],
             };
             prop_assert_eq!(tuning.to_string().parse::<Tuning>().unwrap(), tuning);

@@ -20,7 +20,7 @@ mod record;
 mod run;
 mod tune;
 
-pub(super) use tune::{policy, what_next};
+pub(super) use tune::policy;
 
 use super::Command;
 use crate::arguments::copy::Copy;

@@ -9,6 +9,7 @@ use haul::copy::{Policy, Thresholds};
 use haul_experiments::Experiment;
 use haul_experiments::channel::choice::{self, Chosen};
 use haul_experiments::copy::tune::{self, Part, Tuned, Verdict};
+use haul_experiments::engine::break_even;
 use haul_machine::file::{Destination, destination};
 use haul_machine::tuning::{Evidence, Tuning};
 use haul_measure::Caches;
@@ -19,6 +20,7 @@ use haul_model::{Bytes, Record};
 use super::profiled;
 use crate::arguments::copy::Tune as Arguments;
 use crate::command::steps::Runner;
+use crate::command::tuning::{Tables, what_next};
 use crate::command::{Command, refuse_replacing, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -37,8 +39,8 @@ pub(super) struct Tune {
     is_for_program: bool,
     /// The result, which was written into the file.
     tuned: Option<Tuned>,
-    /// Whether the file has a table of channels.
-    has_channels: bool,
+    /// What the file changes besides copies.
+    tables: Tables,
 }
 
 impl Tune {
@@ -60,7 +62,7 @@ impl Tune {
             program: None,
             is_for_program,
             tuned: None,
-            has_channels: false,
+            tables: Tables::default(),
         };
         if is_for_program {
             let records = tune.out.with_file_name(tune.records());
@@ -118,7 +120,7 @@ impl Command for Tune {
         let mut runner = Runner::new(&machine, journal, 1, config.budget)?;
         let written = policy(&mut runner, &config, &self.out, &self.records())?;
         if let Some(written) = written {
-            self.has_channels = written.has_channels;
+            self.tables = written.tables;
             self.tuned = Some(written.tuned);
         }
         Ok(())
@@ -127,7 +129,7 @@ impl Command for Tune {
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
         let Some(tuned) = &self.tuned else { return Ok(()) };
         let mut lines: Vec<String> = tuned.verdicts.iter().map(sentence).collect();
-        lines.push(what_next(&self.out, tuned.is_any_kept(), self.has_channels));
+        lines.push(what_next(&self.out, tuned.is_any_kept(), self.tables));
         if self.json {
             terminal::say(&lines.join("\n"));
             return Ok(());
@@ -146,8 +148,7 @@ impl Command for Tune {
 /// The result in the file.
 pub(in crate::command) struct Written {
     pub(in crate::command) tuned: Tuned,
-    /// Whether the file has a table of channels.
-    pub(in crate::command) has_channels: bool,
+    pub(in crate::command) tables: Tables,
 }
 
 /// Finds the policy and writes it to `path`, with evidence from the record file named `records`.
@@ -179,10 +180,11 @@ pub(in crate::command) fn policy(
     tuning.evidence = evidence(runner.records(), &kept, records);
     let chosen = choice::table(runner.records());
     warn_of_disturbed(&chosen);
+    // If this run measures no channels or no engines, the file keeps what it has for this machine.
+    let had = Tuning::read(path).ok().filter(|had| had.machine == runner.machine_id());
+    let measured = break_even::sizes(runner.records());
+    tuning.engine = measured.or(had.as_ref().and_then(|had| had.engine));
     tuning.channel = if chosen.table.choices.is_empty() {
-        // This run measures no channels, so the file keeps its table of channels for this
-        // machine.
-        let had = Tuning::read(path).ok().filter(|had| had.machine == runner.machine_id());
         had.map(|had| had.channel).unwrap_or_default()
     } else {
         chosen.table
@@ -191,8 +193,8 @@ pub(in crate::command) fn policy(
         .evidence
         .extend(chosen.evidence.into_iter().filter_map(|record| of_rate(record, records)));
     tuning.write(path)?;
-    let has_channels = !tuning.channel.choices.is_empty();
-    Ok(Some(Written { tuned, has_channels }))
+    let tables = Tables::of(&tuning);
+    Ok(Some(Written { tuned, tables }))
 }
 
 /// Warns about the sizes that the table of channels leaves out.
@@ -221,22 +223,6 @@ fn warn_of_disturbed(chosen: &Chosen<'_>) {
 fn of_rate(record: &Record, file: &str) -> Option<Evidence> {
     let evidence = Evidence::of(record, file)?;
     Some(Evidence { ratio: 1.0 / evidence.ratio, ..evidence })
-}
-
-/// One line: how to use the file, or that it has nothing to use.
-pub(in crate::command) fn what_next(path: &Path, is_tuned: bool, has_channels: bool) -> String {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let path = path.display();
-    let what = match (is_tuned, has_channels) {
-        (false, false) => {
-            return format!(
-                "Nothing to do: the defaults of this processor stay, and {path} changes nothing."
-            );
-        }
-        (false, true) => "Copies keep the defaults. To use the file's table of channels",
-        (true, _) => "To use it",
-    };
-    format!("{what}: export HAUL_TUNING={path}, or copy that file to ~/.config/haul/haul.toml.")
 }
 
 /// The results of the checks for the parts that are kept. For copies, also each size's result at
@@ -345,15 +331,6 @@ mod tests {
         assert_eq!(what, ["tuned, phase check"]);
         assert_eq!((kept[0].ratio, kept[0].records.as_str()), (0.9, "haul.jsonl"));
         assert!(of(&[]).is_empty(), "a file of the defaults has no evidence");
-    }
-
-    #[test]
-    fn last_line_says_how_to_use_the_file() {
-        let of =
-            |is_tuned, has_channels| what_next(Path::new("/x/haul.toml"), is_tuned, has_channels);
-        assert!(of(true, false).starts_with("To use it: export HAUL_TUNING=/x/haul.toml"));
-        assert!(of(false, true).starts_with("Copies keep the defaults. To use the file's table"));
-        assert!(of(false, false).starts_with("Nothing to do: the defaults of this processor stay"));
     }
 
     #[test]

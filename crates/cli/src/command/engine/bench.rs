@@ -8,6 +8,7 @@ use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
 use haul_model::{Bytes, Comparison, Record};
 
+use super::tuning::File;
 use crate::arguments::engine::Bench as Arguments;
 use crate::command::steps::{self, Steps};
 use crate::command::{Command, this_machine};
@@ -23,10 +24,19 @@ pub(super) struct Bench {
     steps: Steps,
     budget: Option<Duration>,
     json: bool,
+    /// The `haul.toml` for the break-even sizes.
+    tuning: Option<File>,
+    /// What became of this file.
+    written: Option<String>,
 }
 
 impl Bench {
-    pub(super) fn new(arguments: Arguments) -> Self {
+    /// Prepares the steps, and checks the file for the break-even sizes.
+    ///
+    /// # Errors
+    /// As for [`File::check`].
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let tuning = arguments.out_tuning.clone().map(File::check).transpose()?;
         let against = present(arguments.against.iter().flat_map(|against| against.peers()));
         let all = [&Subject::Copy].into_iter().chain(&arguments.engine).chain(&against);
         let subjects = unique(all.copied());
@@ -42,7 +52,8 @@ impl Bench {
             asked.push(Box::new(Tail { subjects, is_busy, budget }));
         }
         let Arguments { budget, json, .. } = arguments;
-        Self { steps: steps::evenly(asked, budget, BUDGET_EACH), budget, json }
+        let steps = steps::evenly(asked, budget, BUDGET_EACH);
+        Ok(Self { steps, budget, json, tuning, written: None })
     }
 }
 
@@ -75,16 +86,28 @@ impl Command for Bench {
     }
 
     fn outputs(&self) -> Outputs {
-        Outputs { json: self.json, ..Outputs::default() }
+        let tuning = self.tuning.as_ref();
+        Outputs {
+            json: self.json,
+            folder: tuning.map(File::records),
+            files: tuning.map(|file| file.path.clone()).into_iter().collect(),
+            ..Outputs::default()
+        }
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         steps::measure(&mut self.steps, self.budget, journal)?;
-        add_break_even(journal)
+        add_break_even(journal)?;
+        if let Some(file) = &self.tuning {
+            let records: Vec<Record> = journal.records().cloned().collect();
+            self.written = Some(file.write(&records)?);
+        }
+        Ok(())
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
         if self.json {
+            self.written.iter().for_each(|written| terminal::say(written));
             return Ok(());
         }
         let head = ["figure", ">size", ">busy", "engine", ">median", ">ratio to copy", ">floor"];
@@ -108,7 +131,8 @@ impl Command for Bench {
                 compared(|it| it.floor),
             ]);
         }
-        terminal::print(&table.text())
+        let written = self.written.iter().map(|written| format!("\n{written}"));
+        terminal::print(&format!("{}{}", table.text(), written.collect::<String>()))
     }
 }
 

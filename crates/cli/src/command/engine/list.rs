@@ -31,7 +31,7 @@ struct Engine {
     kind: Kind,
     summary: String,
     /// The smallest size for which `auto` uses it.
-    from: Option<u64>,
+    from: Option<usize>,
     /// What a device reported, or why it cannot be used.
     trouble: Option<String>,
 }
@@ -47,7 +47,7 @@ fn engines() -> Vec<Engine> {
         let (name, summary) = (name.to_owned(), summary.to_owned());
         Engine { name, kind: Kind::Software, summary, from, trouble: None }
     };
-    let from = u64::try_from(break_even()).ok();
+    let from = Some(break_even().idle);
     let mut all = vec![
         software("inline", "the caller copies in submit", None),
         software("worker", "a helper thread copies", from),
@@ -134,7 +134,11 @@ impl Command for List {
         }
         let mut table = Table::new(&["engine", "kind", ">auto from", "what it does"]);
         for engine in &self.engines {
-            let from = engine.from.map_or_else(String::new, |from| Bytes(from).to_string());
+            let from = match engine.from {
+                None => String::new(),
+                Some(usize::MAX) => "never".into(),
+                Some(from) => Bytes(from as u64).to_string(),
+            };
             let kind = engine.kind.name().to_owned();
             table.add(vec![engine.name.clone(), kind, from, engine.summary.clone()]);
         }

@@ -15,6 +15,7 @@ use haul_model::Bytes;
 
 use self::plan::{Plan, Resources};
 use super::steps::{OnFailure, Runner};
+use super::tuning::{Tables, what_next};
 use super::{Command, channel, copy, engine, forward, heap, this_machine};
 use crate::arguments;
 use crate::error::Error;
@@ -37,8 +38,8 @@ pub(super) struct Survey {
     is_plan: bool,
     /// Whether this run has found a policy that beats the defaults.
     is_tuned: bool,
-    /// Whether the haul.toml that this run wrote has a table of channels; `None` if it wrote none.
-    written: Option<bool>,
+    /// What the haul.toml that this run wrote changes besides copies; `None` if it wrote none.
+    written: Option<Tables>,
 }
 
 impl Survey {
@@ -85,7 +86,7 @@ impl Command for Survey {
                 // Later steps are measured as they will be once haul.toml is in use.
                 written.tuned.policy.install();
                 self.is_tuned = written.tuned.is_any_kept();
-                self.written = Some(written.has_channels);
+                self.written = Some(written.tables);
             }
         }
         if !self.is_tuned {
@@ -165,9 +166,9 @@ impl Survey {
     fn summary(&self, journal: &Journal, page: &Path) -> String {
         const LINES_MAX: usize = 10;
         let mut last = vec![format!("page: {} (records: {RECORDS})", page.display())];
-        if let Some(has_channels) = self.written {
+        if let Some(tables) = self.written {
             let tuning = self.out.join(TUNING);
-            last.push(copy::what_next(&tuning, self.is_tuned, has_channels));
+            last.push(what_next(&tuning, self.is_tuned, tables));
         } else if journal.earlier().is_some() && self.out.join(TUNING).exists() {
             last.push(format!(
                 "{TUNING} is from an earlier survey, whose records are kept as {RECORDS}.old, .old.2 and so on."
