@@ -45,6 +45,7 @@ pub(crate) struct List {
 #[command(
     after_help = "Example:\n  haul engine bench --sizes 64KiB,1MiB --engine inline,worker,auto\n  \
     haul engine bench --against dma_skeleton --busy-core 0,1\n  \
+    haul engine bench --sizes 4KiB --depth 1,8,64 --batch 1,16\n  \
     haul engine bench --engine worker --against none --busy-core 0,1 --out-tuning haul.toml\n\n\
     Peers: dma_skeleton (DPDK's copy engine without hardware), rayon (rayon::spawn), tokio \
     (spawn_blocking), thread (a thread that receives copies from a channel of the standard library)."
@@ -53,6 +54,26 @@ pub(crate) struct Bench {
     /// Sizes of the copies: a list such as 4KiB,64KiB, or a range FIRST..LAST[:STEP]
     #[arg(long, value_name = "SIZES", default_value = "4KiB,64KiB,1MiB,16MiB")]
     pub(crate) sizes: Sizes,
+    /// How many submissions are pending at a time, from 1 to 1024; further values add the figures
+    /// submit, complete and throughput. At most 32 MiB are pending
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "8",
+        value_delimiter = ',',
+        value_parser = number::<usize, 1, 1024>
+    )]
+    pub(crate) depth: Vec<usize>,
+    /// How many copies are submitted together, from 1 to 256: as one operation by haul's engines,
+    /// one after the other by others; further values add the same figures
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_delimiter = ',',
+        value_parser = number::<usize, 1, 256>
+    )]
+    pub(crate) batch: Vec<usize>,
     /// haul's engines: inline, worker, auto; copy is always measured
     #[arg(
         long,

@@ -28,12 +28,27 @@ use crate::remarks::Remarks;
 pub struct Bench {
     /// The size of a copy in bytes.
     pub size: usize,
+    /// How many submissions are pending at a time. Large copies are pending in smaller numbers.
+    pub depth: usize,
+    /// How many copies are submitted together: as one operation by haul's engines, one after the
+    /// other by others.
+    pub batch: usize,
+    /// Whether only the figures are measured that depend on depth and batch: submission, completion
+    /// and throughput.
+    pub is_only_pending: bool,
     /// The subjects; the first one is the baseline.
     pub subjects: Vec<Subject>,
     /// Whether another thread keeps the last processor busy.
     pub is_busy: bool,
     /// The time of the rounds.
     pub budget: Duration,
+}
+
+impl Bench {
+    /// The number of submissions that are pending at a time, if nothing else is asked for.
+    pub const DEPTH: usize = 8;
+    /// The largest number of copies that are pending at a time.
+    pub const PENDING_MAX: usize = 4096;
 }
 
 /// One of the figures.
@@ -73,7 +88,7 @@ fn hidden(alone: f64, copy: f64, both: f64) -> f64 {
 impl Experiment for Bench {
     fn name(&self) -> String {
         let busy = if self.is_busy { ", one processor busy" } else { "" };
-        format!("engine {} B{busy}", self.size)
+        format!("engine {} B, depth {}, batch {}{busy}", self.size, self.depth, self.batch)
     }
 
     fn budget(&self) -> Duration {
@@ -95,7 +110,7 @@ impl Experiment for Bench {
         for subject in self.subjects.iter().chain(self.subjects.first()) {
             copiers.push(Copier::open(*subject)?);
         }
-        let mut memory = Memory::new(self.size);
+        let mut memory = Memory::new(self.size, self.depth, self.batch);
         let mut watch = Watch::start(haul_machine::sys::Sys::new());
         let place = Place::new(self.is_busy);
         let all = self.rounds(context, &mut copiers, &mut memory, &mut watch)?;
@@ -106,7 +121,7 @@ impl Experiment for Bench {
             }
         }
         let noticed = watch.finish();
-        self.emit(context, &all, &copiers, &noticed);
+        self.emit(context, &all, &copiers, &noticed, memory.depth());
         Ok(())
     }
 }
@@ -119,7 +134,7 @@ impl Bench {
         memory: &mut Memory,
         watch: &mut Watch,
     ) -> Result<Vec<Measured>, Error> {
-        let turns = memory.calibrate();
+        let turns = (!self.is_only_pending).then(|| memory.calibrate());
         let mut all: Vec<Measured> = Vec::new();
         let mut order = Order::new(0..copiers.len(), 1);
         let limits = Limits { budget: self.budget, started: Instant::now(), least: 5, most: 2000 };
@@ -162,6 +177,7 @@ impl Bench {
         all: &[Measured],
         copiers: &[Copier],
         noticed: &Noticed,
+        depth: usize,
     ) {
         let remarks = Remarks::new(&[], noticed);
         let bytes = self.size as f64;
@@ -172,8 +188,12 @@ impl Bench {
             (name::ENGINE_WAKE, |figures| figures.wake),
             (name::ENGINE_WAKE_LATENCY, |figures| figures.wake_latency),
         ];
+        let is_asked = |experiment| {
+            let of_many = [name::ENGINE_SUBMIT, name::ENGINE_COMPLETE];
+            !self.is_only_pending || of_many.contains(&experiment)
+        };
         let mut records = Vec::new();
-        for (experiment, time) in times {
+        for (experiment, time) in times.into_iter().filter(|(experiment, _)| is_asked(experiment)) {
             records.extend(self.records(&self.of(all, time), experiment, "time", "s"));
         }
         let mut rates = self.of(all, |figures| figures.throughput);
@@ -183,6 +203,23 @@ impl Bench {
             record.ratio_of = record.comparison.is_some().then_some(RatioOf::Cost);
             record
         }));
+        if !self.is_only_pending {
+            records.extend(self.shares(all));
+        }
+        for record in records {
+            let subject = self.subjects.iter().position(|it| it.name() == record.subject);
+            let version = subject.and_then(|number| copiers[number].version());
+            let record = remarks.on(record).with(key::DEPTH, depth as u64);
+            let record = record.with(key::BATCH, self.batch as u64);
+            context.emit(match version {
+                Some(version) => record.with(key::VERSION, version),
+                None => record,
+            });
+        }
+    }
+
+    /// The records of the shares that are hidden, with the processor times.
+    fn shares(&self, all: &[Measured]) -> Vec<Record> {
         let mut shares = self.evaluate(&all.iter().map(Measured::shares).collect::<Vec<_>>());
         let floor = share_floor(&shares);
         // A ratio of shares has no meaning: the baseline hides nothing.
@@ -190,18 +227,10 @@ impl Bench {
         let times = self.of(all, |figures| figures.cpu);
         let cpu_ns = times.series.iter().map(|of_subject| (median(of_subject) * 1e9).round());
         let shares = self.records(&shares, name::ENGINE_OVERLAP, "share", "share");
-        records.extend(shares.zip(cpu_ns).map(|(record, cpu_ns)| {
+        let with = |(record, cpu_ns): (Record, f64)| {
             record.with(key::SHARE_FLOOR, floor).with(key::CPU_NS, cpu_ns)
-        }));
-        for record in records {
-            let subject = self.subjects.iter().position(|it| it.name() == record.subject);
-            let version = subject.and_then(|number| copiers[number].version());
-            let record = remarks.on(record);
-            context.emit(match version {
-                Some(version) => record.with(key::VERSION, version),
-                None => record,
-            });
-        }
+        };
+        shares.zip(cpu_ns).map(with).collect()
     }
 
     /// Evaluates a figure.
@@ -247,6 +276,12 @@ mod tests {
     use super::*;
     use crate::context::measured;
 
+    fn bench(size: usize) -> Bench {
+        let (depth, batch, budget) = (Bench::DEPTH, 1, Duration::from_millis(100));
+        let (is_only_pending, is_busy) = (false, false);
+        Bench { size, depth, batch, is_only_pending, subjects: subjects(), is_busy, budget }
+    }
+
     fn subjects() -> Vec<Subject> {
         let own = [Subject::Copy, Subject::Thread];
         own.into_iter().chain(Subject::ENGINES).collect()
@@ -254,8 +289,7 @@ mod tests {
 
     #[test]
     fn bench_emits_every_figure_of_every_subject() {
-        let (size, budget, is_busy) = (64 << 10, Duration::from_millis(100), false);
-        let bench = Bench { size, subjects: subjects(), is_busy, budget };
+        let bench = bench(64 << 10);
         let (done, records, _) = measured(Vec::new(), |context| bench.measure(context));
         done.unwrap();
         assert_eq!(records.len(), 7 * subjects().len());
@@ -272,6 +306,23 @@ mod tests {
     }
 
     #[test]
+    fn further_depths_and_batches_emit_the_figures_of_pending_copies() {
+        let bench = Bench { depth: 3, batch: 4, is_only_pending: true, ..bench(4096) };
+        let (done, records, _) = measured(Vec::new(), |context| bench.measure(context));
+        done.unwrap();
+        let experiments = [name::ENGINE_SUBMIT, name::ENGINE_COMPLETE, name::ENGINE_THROUGHPUT];
+        assert_eq!(records.len(), experiments.len() * subjects().len());
+        for record in &records {
+            assert!(experiments.contains(&record.experiment.as_str()), "{record:?}");
+            assert!(record.samples.iter().all(|sample| *sample > 0.0), "{record:?}");
+            let of = |key| record.count(key);
+            assert_eq!((of(key::DEPTH), of(key::BATCH)), (Some(3), Some(4)));
+        }
+        // 32 MiB are pending at most.
+        assert_eq!(Memory::new(16 << 20, 64, 1).depth(), 2);
+    }
+
+    #[test]
     fn share_is_what_the_sum_of_both_times_loses() {
         assert_eq!([8.0, 6.0, 4.0, 10.0].map(|both| hidden(4.0, 4.0, both)), [0.0, 0.5, 1.0, -0.5]);
         let figures = |latency, both| Figures { latency, both, alone: 4.0, ..Figures::default() };
@@ -284,8 +335,7 @@ mod tests {
 
     #[test]
     fn floor_is_the_higher_end_of_both_entrants_of_the_baseline() {
-        let budget = Duration::ZERO;
-        let bench = Bench { size: 1, subjects: subjects(), is_busy: false, budget };
+        let bench = bench(1);
         let shares =
             |copy, again| Round { values: vec![copy, 9.0, 9.0, 9.0, 9.0, again], hit: false };
         let rounds = [shares(-0.1, 0.2), shares(0.1, -0.2), shares(0.0, 0.0)];

@@ -41,6 +41,10 @@ impl Copies for Queue {
     fn wait(&mut self, started: Pending<Job>) -> Job {
         started.wait().0
     }
+
+    fn queue(&self) -> Option<&Queue> {
+        Some(self)
+    }
 }
 
 /// A running subject.

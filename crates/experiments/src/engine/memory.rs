@@ -8,11 +8,10 @@ use haul_measure::sys;
 use haul_model::statistics;
 
 use super::copier::{Call, Copier};
+use super::group::{Batches, Each, Groups};
 use super::subject::{Copies, Job};
 use crate::error::Error;
 
-/// The number of copies that are pending at a time.
-const DEPTH: usize = 8;
 /// The most bytes that are pending at a time.
 const PENDING_MAX: usize = 32 << 20;
 /// The bytes of the copies whose latencies are measured together, so that a clock is read rarely.
@@ -49,16 +48,24 @@ pub(super) struct Figures {
 /// The jobs of a round, which share their source.
 pub(super) struct Memory {
     jobs: Vec<Job>,
+    /// The number of copies that are submitted together.
+    batch: usize,
     latencies: usize,
 }
 
 impl Memory {
-    pub(super) fn new(size: usize) -> Self {
+    /// `depth` submissions of `batch` copies each, or fewer submissions of large copies.
+    pub(super) fn new(size: usize, depth: usize, batch: usize) -> Self {
         let source: Arc<[u8]> = (0..size).map(|at| (at / 3) as u8).collect();
-        let count = (PENDING_MAX / size.max(1)).clamp(1, DEPTH);
+        let count = (PENDING_MAX / (size * batch).max(1)).clamp(1, depth) * batch;
         let job = |_| Job::new(vec![1; size], Arc::clone(&source));
         let latencies = (LATENCY_BYTES / size.max(1)).clamp(1, LATENCIES_MAX);
-        Self { jobs: (0..count).map(job).collect(), latencies }
+        Self { jobs: (0..count).map(job).collect(), batch, latencies }
+    }
+
+    /// The number of submissions that are pending at a time.
+    pub(super) fn depth(&self) -> usize {
+        self.jobs.len() / self.batch
     }
 
     /// The turns of computing that take as long as a copy of the baseline.
@@ -75,11 +82,15 @@ impl Memory {
         }
     }
 
-    /// One round of a subject.
+    /// One round of a subject. Without `turns`, only the figures of several pending submissions.
     ///
     /// # Errors
     /// A peer does not start again.
-    pub(super) fn round(&mut self, copier: &mut Copier, turns: u64) -> Result<Figures, Error> {
+    pub(super) fn round(
+        &mut self,
+        copier: &mut Copier,
+        turns: Option<u64>,
+    ) -> Result<Figures, Error> {
         copier.resume()?;
         let figures = match copier {
             Copier::Call(call) => self.figures(call, turns),
@@ -91,11 +102,16 @@ impl Memory {
         Ok(figures)
     }
 
-    fn figures(&mut self, subject: &mut impl Copies, turns: u64) -> Figures {
+    fn figures<C: Copies>(&mut self, subject: &mut C, turns: Option<u64>) -> Figures {
         let mut figures = Figures::default();
         self.awake(subject);
+        match subject.queue().cloned() {
+            _ if self.batch == 1 => self.many(subject, &mut figures),
+            Some(queue) => self.groups(&mut Batches(queue), &mut figures),
+            None => self.groups(&mut Each(subject), &mut figures),
+        }
+        let Some(turns) = turns else { return figures };
         figures.latency = self.latency(subject);
-        self.many(subject, &mut figures);
         figures.alone = seconds(|| compute(turns));
         figures.both = self.both(subject, turns);
         self.asleep(subject, turns, &mut figures);
@@ -176,6 +192,36 @@ impl Memory {
         }
         let completed = begun.elapsed().as_secs_f64();
         self.jobs = back;
+        figures.submit = submitted / count;
+        figures.throughput = copied / count;
+        figures.complete = (completed - copied) / count;
+    }
+
+    /// As [`many`](Self::many), with copies that are submitted together.
+    fn groups<G: Groups>(&mut self, subject: &mut G, figures: &mut Figures) {
+        let (count, mut jobs) = (self.jobs.len() as f64, std::mem::take(&mut self.jobs));
+        let mut groups = Vec::new();
+        while !jobs.is_empty() {
+            groups.push(G::prepare(jobs.split_off(jobs.len() - self.batch)));
+        }
+        let mut pending: Vec<G::Started> = Vec::with_capacity(groups.len());
+        let mut back: Vec<G::Jobs> = Vec::with_capacity(groups.len());
+        let begun = Instant::now();
+        for group in groups {
+            pending.push(subject.submit(group));
+        }
+        let submitted = begun.elapsed().as_secs_f64();
+        if let Some(last) = pending.last() {
+            while !subject.are_done(last) {
+                std::hint::spin_loop();
+            }
+        }
+        let copied = begun.elapsed().as_secs_f64();
+        for started in pending {
+            back.push(subject.watch(started));
+        }
+        let completed = begun.elapsed().as_secs_f64();
+        self.jobs = back.into_iter().flat_map(G::take).collect();
         figures.submit = submitted / count;
         figures.throughput = copied / count;
         figures.complete = (completed - copied) / count;

@@ -7,6 +7,7 @@
 //! - [`library`]: peers outside this program, each a shared library;
 //! - [`copier`]: one interface over all of it;
 //! - `place`: the processors of a measurement;
+//! - `group`: copies that are submitted together;
 //! - `memory`: what one subject does in one round;
 //! - [`mod@bench`]: submission, latency, throughput and overlap by size;
 //! - [`mod@break_even`]: the size from which an engine pays;
@@ -15,6 +16,7 @@
 pub mod bench;
 pub mod break_even;
 pub mod copier;
+mod group;
 pub mod library;
 mod memory;
 mod place;

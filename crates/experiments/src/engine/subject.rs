@@ -3,6 +3,8 @@
 use std::hint::spin_loop;
 use std::sync::Arc;
 
+use haul_engine::Queue;
+
 /// A copy with its buffers, which go to the subject and come back.
 pub type Job = haul_engine::Copy<Vec<u8>, Arc<[u8]>>;
 
@@ -64,6 +66,11 @@ pub trait Copies {
 
     /// Waits as a caller does that has nothing else to do. Hands back the buffers.
     fn wait(&mut self, started: Self::Started) -> Job;
+
+    /// The queue of an engine of haul's, which has batches.
+    fn queue(&self) -> Option<&Queue> {
+        None
+    }
 
     /// Waits by polls alone, so that the engine does all of the copy.
     fn watch(&mut self, started: Self::Started) -> Job {

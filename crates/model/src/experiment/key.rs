@@ -46,6 +46,11 @@ pub const SHARE_FLOOR: &str = "share_floor";
 /// What the caller of an engine does while the engine copies: computes or waits.
 pub const CALLER: &str = "caller";
 
+/// The submissions that are pending at a time.
+pub const DEPTH: &str = "depth";
+/// The copies that are submitted together.
+pub const BATCH: &str = "batch";
+
 // Copies.
 
 /// memcpy, memmove or memset.

@@ -40,13 +40,25 @@ impl Bench {
         let against = present(arguments.against.iter().flat_map(|against| against.peers()));
         let all = [&Subject::Copy].into_iter().chain(&arguments.engine).chain(&against);
         let subjects = unique(all.copied());
+        let shapes = shapes(&arguments);
         let mut asked: Steps = Vec::new();
         for busy in unique(arguments.busy_core.iter().copied()) {
             let is_busy = busy == 1;
             for size in &arguments.sizes.0 {
                 let size = usize::try_from(size.0).unwrap_or(usize::MAX);
-                let (subjects, budget) = (subjects.clone(), BUDGET_EACH);
-                asked.push(Box::new(engine::Bench { size, subjects, is_busy, budget }));
+                for (number, &(depth, batch)) in shapes.iter().enumerate() {
+                    let (subjects, budget, is_only_pending) =
+                        (subjects.clone(), BUDGET_EACH, number > 0);
+                    asked.push(Box::new(engine::Bench {
+                        size,
+                        depth,
+                        batch,
+                        is_only_pending,
+                        subjects,
+                        is_busy,
+                        budget,
+                    }));
+                }
             }
             let (subjects, budget) = (subjects.clone(), BUDGET_EACH);
             asked.push(Box::new(Tail { subjects, is_busy, budget }));
@@ -67,6 +79,21 @@ fn present<'a>(peers: impl IntoIterator<Item = &'a Subject>) -> Vec<Subject> {
         }
     };
     unique(peers.into_iter().copied()).iter().filter(is_present).copied().collect()
+}
+
+/// Each depth with each batch, as far as so many copies may be pending.
+fn shapes(arguments: &Arguments) -> Vec<(usize, usize)> {
+    let (depths, batches) = (unique(arguments.depth.clone()), unique(arguments.batch.clone()));
+    let pairs = batches.iter().flat_map(|batch| depths.iter().map(|depth| (*depth, *batch)));
+    let (fit, left_out): (Vec<_>, Vec<_>) =
+        pairs.partition(|(depth, batch)| depth * batch <= engine::Bench::PENDING_MAX);
+    for (depth, batch) in left_out {
+        terminal::say(&format!(
+            "haul: depth {depth} with batch {batch} is left out: more than {} copies would be pending",
+            engine::Bench::PENDING_MAX
+        ));
+    }
+    fit
 }
 
 /// Each value once, in order.
@@ -110,12 +137,22 @@ impl Command for Bench {
             self.written.iter().for_each(|written| terminal::say(written));
             return Ok(());
         }
-        let head = ["figure", ">size", ">busy", "engine", ">median", ">ratio to copy", ">floor"];
+        let head = [
+            "figure",
+            ">size",
+            ">depth",
+            ">batch",
+            ">busy",
+            "engine",
+            ">median",
+            ">ratio to copy",
+            ">floor",
+        ];
         let mut table = Table::new(&head);
         for record in journal.records() {
-            let size = record.parameters.get(key::SIZE_BYTES).and_then(serde_json::Value::as_u64);
-            let busy = record.parameters.get(key::BUSY_CORE).and_then(serde_json::Value::as_u64);
-            let caller = record.parameters.get(key::CALLER).and_then(serde_json::Value::as_str);
+            let count = |key| record.count(key).map_or_else(String::new, |count| count.to_string());
+            let size = record.count(key::SIZE_BYTES);
+            let caller = record.text(key::CALLER);
             let compared = |of: fn(&Comparison) -> f64| {
                 record.comparison.as_ref().map_or_else(String::new, |it| three_digits(of(it)))
             };
@@ -124,7 +161,9 @@ impl Command for Bench {
                 caller
                     .map_or_else(|| figure.clone(), |caller| format!("{figure}, caller {caller}")),
                 size.map_or_else(String::new, |size| Bytes(size).to_string()),
-                busy.map_or_else(String::new, |busy| busy.to_string()),
+                count(key::DEPTH),
+                count(key::BATCH),
+                count(key::BUSY_CORE),
                 record.subject.clone(),
                 record.median().map_or_else(String::new, |median| written(record, median)),
                 compared(|it| it.ratio),

@@ -315,8 +315,9 @@ fn engines(quick: bool, resources: &Resources) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let step = |size: usize, is_busy: bool| -> Box<dyn Experiment> {
         let subjects = [engine::Subject::Copy, engine::Subject::Worker, engine::Subject::Auto];
-        let budget = extent.engine;
-        Box::new(engine::Bench { size, subjects: subjects.into(), is_busy, budget })
+        let (depth, batch, is_only_pending) = (engine::Bench::DEPTH, 1, false);
+        let (subjects, budget) = (subjects.into(), extent.engine);
+        Box::new(engine::Bench { size, depth, batch, is_only_pending, subjects, is_busy, budget })
     };
     if resources.processors < 2 {
         return Vec::new();
