@@ -24,6 +24,7 @@
 //!
 //! - `sync`: the atomics of the protocols, the processor's or loom's;
 //! - `sys`: system calls;
+//! - `place`: the processors for a helper thread;
 //! - `crc`: CRC-32C;
 //! - `operation`: what an engine does, as addresses;
 //! - `outcome`: how an operation ends, and errors;
@@ -62,6 +63,7 @@ mod operation;
 mod ordered;
 mod outcome;
 mod pending;
+mod place;
 mod queue;
 mod ring;
 mod scope;

@@ -79,11 +79,30 @@ pub(crate) fn check_cpu(cpu: usize) -> std::io::Result<()> {
     Err(std::io::Error::other(format!("processor {cpu} is not among those of this process")))
 }
 
-/// Lets this thread run on one processor only. Without the permission, it runs where it may.
-pub(crate) fn pin(cpu: usize) {
+/// Lets this thread run on these processors only. Without the permission, it runs where it may.
+pub(crate) fn stay_on(cpus: &rustix::thread::CpuSet) {
+    let _ = rustix::thread::sched_setaffinity(None, cpus);
+}
+
+/// The set of one processor.
+pub(crate) fn only(cpu: usize) -> rustix::thread::CpuSet {
     let mut one = rustix::thread::CpuSet::new();
     one.set(cpu);
-    let _ = rustix::thread::sched_setaffinity(None, &one);
+    one
+}
+
+/// The processor on which this thread runs now, and its NUMA node; `None` if the kernel refuses.
+pub(crate) fn cpu_and_node() -> Option<(u32, u32)> {
+    #[cfg(miri)]
+    return None;
+    #[cfg(not(miri))]
+    {
+        let (mut cpu, mut node) = (0_u32, 0_u32);
+        let nothing = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: the first two arguments are writable, and the kernel ignores the third.
+        let done = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, nothing) };
+        (done == 0).then_some((cpu, node))
+    }
 }
 
 /// The processor on which this thread runs now. Cost: no system call on most processors.

@@ -26,6 +26,7 @@ use crate::contract::{Engine, Facts, Kind};
 use crate::cpu::{LARGE_PIECE, Pieces};
 use crate::operation::Verb;
 use crate::outcome::{Error, Refusal};
+use crate::place;
 use crate::ring::{self, Entry, Ring};
 use crate::slots::{Index, Slots};
 use crate::sync::{Alone, AtomicU32, AtomicUsize, Relaxed, SeqCst, fence};
@@ -48,7 +49,8 @@ pub struct WorkerSettings {
     /// How long the thread polls for the next operation before it sleeps. A sleeping thread uses
     /// no processor; the next submission then takes a system call, and the copy starts later.
     pub polls_for: Duration,
-    /// The processor on which the thread runs; `None` lets the kernel choose.
+    /// The processor on which the thread runs. `None` lets the kernel choose among those of the
+    /// opener's NUMA node; if the node has enough others, without those of the opener's core.
     pub cpu: Option<usize>,
 }
 
@@ -123,10 +125,9 @@ impl Worker {
             has_barrier: sys::register_barrier(),
         });
         let own = Arc::clone(&shared);
+        let cpus = settings.cpu.map_or_else(place::near, |cpu| Some(sys::only(cpu)));
         let thread = thread::Builder::new().name("haul-engine".into()).spawn(move || {
-            if let Some(cpu) = settings.cpu {
-                sys::pin(cpu);
-            }
+            cpus.iter().for_each(sys::stay_on);
             own.run();
         });
         let thread = thread
