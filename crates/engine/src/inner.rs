@@ -11,7 +11,7 @@ use haul_peer::fork::Here;
 use crate::contract::{Engine, Facts};
 use crate::cpu;
 use crate::operation::{Operation, Request};
-use crate::outcome::{Failed, Outcome, Value};
+use crate::outcome::{Failed, Outcome, Trouble, Value};
 use crate::slots::{Index, Slots};
 use crate::watcher::{Watched, Watcher};
 
@@ -254,6 +254,11 @@ impl Inner {
             return unsafe { cpu::finish(request, outcome) };
         }
         outcome
+    }
+
+    /// What the device has reported. See [`Engine::troubles`].
+    pub(crate) fn troubles(&self) -> Vec<Trouble> {
+        self.engine.as_ref().map_or_else(Vec::new, |engine| engine.troubles())
     }
 
     /// The value of a complete operation.

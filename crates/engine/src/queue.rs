@@ -194,7 +194,7 @@ impl Queue {
     /// ```
     #[must_use]
     pub fn troubles(&self) -> Vec<Trouble> {
-        self.inner.engine.as_ref().map_or_else(Vec::new, |engine| engine.troubles())
+        self.inner.troubles()
     }
 
     /// How the queue routes operations.

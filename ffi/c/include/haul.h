@@ -85,6 +85,11 @@
 #define HAUL_ENGINE_WRITES 2
 
 /**
+ * The size of a text in haul_engine_trouble, with the NUL at its end. A longer text is cut.
+ */
+#define HAUL_ENGINE_TROUBLE_SIZE 240
+
+/**
  * The result of a function that can fail. New codes are added at the end; no code changes its
  * number.
  */
@@ -670,6 +675,28 @@ typedef struct haul_engine_options {
 } haul_engine_options;
 
 /**
+ * A status that a device reported for operations which it neither did nor stopped at a page.
+ */
+typedef struct haul_engine_trouble {
+    /**
+     * How often the device reported it.
+     */
+    uint64_t count;
+    /**
+     * The status.
+     */
+    uint32_t status;
+    /**
+     * Always 0.
+     */
+    uint32_t reserved;
+    /**
+     * The cause and what a person can do about it, as text.
+     */
+    char text[HAUL_ENGINE_TROUBLE_SIZE];
+} haul_engine_trouble;
+
+/**
  * A range of memory in a list of haul_engine_lists().
  */
 typedef struct haul_engine_region {
@@ -682,6 +709,24 @@ typedef struct haul_engine_region {
      */
     size_t length;
 } haul_engine_region;
+
+/**
+ * A copy of haul_engine_batch(): length bytes from source to target.
+ */
+typedef struct haul_engine_pair {
+    /**
+     * Where the bytes go; may be NULL if length is 0.
+     */
+    void *target;
+    /**
+     * Where the bytes come from; may be NULL if length is 0.
+     */
+    const void *source;
+    /**
+     * The number of bytes.
+     */
+    size_t length;
+} haul_engine_pair;
 
 /**
  * What an operation computed, or what is missing.
@@ -1595,6 +1640,23 @@ enum haul_status haul_engine_conflicts(const struct haul_engine *engine,
                                        uint32_t *conflicts);
 
 /**
+ * Writes to count how many different statuses the engine's device has reported besides successes
+ * and page faults, and the first capacity of them to troubles, which may be NULL if capacity is 0.
+ * The CPU finishes these operations, so that their results do not show it. An engine of software
+ * has none. Allocates.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL. The outputs are written only on HAUL_OK.
+ *
+ * # Safety
+ * engine is NULL or an engine; troubles is NULL or has capacity writable elements; count is NULL
+ * or writable.
+ */
+enum haul_status haul_engine_troubles(const struct haul_engine *engine,
+                                      struct haul_engine_trouble *troubles,
+                                      size_t capacity,
+                                      size_t *count);
+
+/**
  * Waits for every operation that was submitted before. Their tickets stay valid.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; or the first failure, since the last call, of an operation
@@ -1726,6 +1788,25 @@ enum haul_status haul_engine_lists(const struct haul_engine *engine,
                                    size_t target_count,
                                    const struct haul_engine_region *sources,
                                    size_t source_count,
+                                   haul_hint hint,
+                                   uint64_t *ticket);
+
+/**
+ * Submits a batch: does count copies as one operation with one completion, in any order. A target
+ * must not overlap a source or another target. The list itself must not be changed or freed before
+ * the operation has ended. Otherwise like haul_engine_copy(). An engine without batches walks the
+ * list.
+ *
+ * Returns the codes of haul_engine_copy(), and HAUL_ERROR_ARGUMENT also for an overlap and for a
+ * sum of lengths above PTRDIFF_MAX.
+ *
+ * # Safety
+ * engine is NULL or an engine; pairs is NULL or has count readable elements; sources are readable
+ * and targets writable until the operation has ended; ticket is NULL or writable.
+ */
+enum haul_status haul_engine_batch(const struct haul_engine *engine,
+                                   const struct haul_engine_pair *pairs,
+                                   size_t count,
                                    haul_hint hint,
                                    uint64_t *ticket);
 

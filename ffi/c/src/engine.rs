@@ -2,7 +2,9 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use haul_rust::engine::{Callbacks, Error, Failed, Ordered, Outcome, Queue, Refusal, Settings};
+use haul_rust::engine::{
+    Callbacks, Error, Failed, Ordered, Outcome, Queue, Refusal, Settings, Trouble,
+};
 
 use crate::argument::{give, put, take, text_of};
 use crate::status::haul_status;
@@ -130,6 +132,73 @@ pub unsafe extern "C" fn haul_engine_conflicts(
     };
     // SAFETY: the caller's promise for conflicts.
     unsafe { put(conflicts, find) }
+}
+
+/// A status that a device reported for operations which it neither did nor stopped at a page.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct haul_engine_trouble {
+    /// How often the device reported it.
+    pub count: u64,
+    /// The status.
+    pub status: u32,
+    /// Always 0.
+    pub reserved: u32,
+    /// The cause and what a person can do about it, as text.
+    pub text: [c_char; HAUL_ENGINE_TROUBLE_SIZE],
+}
+
+/// The size of a text in haul_engine_trouble, with the NUL at its end. A longer text is cut.
+pub const HAUL_ENGINE_TROUBLE_SIZE: usize = 240;
+
+const _: () = assert!(size_of::<haul_engine_trouble>() == 256);
+
+impl haul_engine_trouble {
+    fn of(trouble: &Trouble) -> Self {
+        let mut text = [0; HAUL_ENGINE_TROUBLE_SIZE];
+        let said = format!("{}; {}", trouble.cause, trouble.remedy);
+        // The last byte stays NUL.
+        for (to, byte) in text[..HAUL_ENGINE_TROUBLE_SIZE - 1].iter_mut().zip(said.bytes()) {
+            *to = c_char::from_ne_bytes([byte]);
+        }
+        Self { count: trouble.count, status: trouble.status.into(), reserved: 0, text }
+    }
+}
+
+/// Writes to count how many different statuses the engine's device has reported besides successes
+/// and page faults, and the first capacity of them to troubles, which may be NULL if capacity is 0.
+/// The CPU finishes these operations, so that their results do not show it. An engine of software
+/// has none. Allocates.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL. The outputs are written only on HAUL_OK.
+///
+/// # Safety
+/// engine is NULL or an engine; troubles is NULL or has capacity writable elements; count is NULL
+/// or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_engine_troubles(
+    engine: *const haul_engine,
+    troubles: *mut haul_engine_trouble,
+    capacity: usize,
+    count: *mut usize,
+) -> haul_status {
+    // SAFETY: the caller's promise for engine.
+    let engine = unsafe { engine_of(engine) };
+    let list = || {
+        let found = engine?.ordered.troubles();
+        if capacity > 0 && troubles.is_null() {
+            return Err(haul_status::HAUL_ERROR_NULL);
+        }
+        for (number, trouble) in found.iter().take(capacity).enumerate() {
+            // SAFETY: the element is below the capacity, so it is inside of the caller's array.
+            let element = unsafe { troubles.add(number) };
+            // SAFETY: the caller's promise: the element is writable.
+            unsafe { element.write(haul_engine_trouble::of(trouble)) };
+        }
+        Ok(found.len())
+    };
+    // SAFETY: the caller's promise for count.
+    unsafe { put(count, list) }
 }
 
 /// Waits for every operation that was submitted before. Their tickets stay valid.

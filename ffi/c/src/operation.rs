@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 
-use haul_rust::engine::{Operation, Region, Request, Ticket};
+use haul_rust::engine::{Operation, Pair, Region, Request, Ticket};
 
 use crate::argument::put;
 use crate::copy::{haul_hint_from_c, hint};
@@ -27,6 +27,24 @@ pub struct haul_engine_region {
 const _: () = assert!(size_of::<haul_engine_region>() == size_of::<Region>());
 const _: () = assert!(offset_of!(haul_engine_region, start) == offset_of!(Region, start));
 const _: () = assert!(offset_of!(haul_engine_region, length) == offset_of!(Region, length));
+
+/// A copy of haul_engine_batch(): length bytes from source to target.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct haul_engine_pair {
+    /// Where the bytes go; may be NULL if length is 0.
+    pub target: *mut c_void,
+    /// Where the bytes come from; may be NULL if length is 0.
+    pub source: *const c_void,
+    /// The number of bytes.
+    pub length: usize,
+}
+
+// The layout of the two types is the same.
+const _: () = assert!(size_of::<haul_engine_pair>() == size_of::<Pair>());
+const _: () = assert!(offset_of!(haul_engine_pair, target) == offset_of!(Pair, target));
+const _: () = assert!(offset_of!(haul_engine_pair, source) == offset_of!(Pair, source));
+const _: () = assert!(offset_of!(haul_engine_pair, length) == offset_of!(Pair, length));
 
 /// Submits a copy of n bytes from source to target, which may overlap, as in memmove, and writes
 /// its ticket, which is never 0, to ticket. The hint is that of haul_memcpy_hinted().
@@ -169,18 +187,53 @@ pub unsafe extern "C" fn haul_engine_lists(
     ticket: *mut u64,
 ) -> haul_status {
     for (list, count) in [(targets, target_count), (sources, source_count)] {
-        if count > 0 && list.is_null() {
-            return haul_status::HAUL_ERROR_NULL;
-        }
-        let is_short = count <= isize::MAX as usize / size_of::<haul_engine_region>();
-        if count > 0 && !(is_short && list.is_aligned()) {
-            return haul_status::HAUL_ERROR_ARGUMENT;
+        if let Err(status) = check_list(list, count) {
+            return status;
         }
     }
     let (targets, sources) = (targets.cast(), sources.cast());
     let operation = Operation::Lists { targets, target_count, sources, source_count };
     // SAFETY: the caller's promises, and both lists are aligned and short enough.
     unsafe { submit(engine, operation, hint, &[], ticket) }
+}
+
+/// Submits a batch: does count copies as one operation with one completion, in any order. A target
+/// must not overlap a source or another target. The list itself must not be changed or freed before
+/// the operation has ended. Otherwise like haul_engine_copy(). An engine without batches walks the
+/// list.
+///
+/// Returns the codes of haul_engine_copy(), and HAUL_ERROR_ARGUMENT also for an overlap and for a
+/// sum of lengths above PTRDIFF_MAX.
+///
+/// # Safety
+/// engine is NULL or an engine; pairs is NULL or has count readable elements; sources are readable
+/// and targets writable until the operation has ended; ticket is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_engine_batch(
+    engine: *const haul_engine,
+    pairs: *const haul_engine_pair,
+    count: usize,
+    hint: haul_hint_from_c,
+    ticket: *mut u64,
+) -> haul_status {
+    if let Err(status) = check_list(pairs, count) {
+        return status;
+    }
+    let operation = Operation::Batch { pairs: pairs.cast(), count };
+    // SAFETY: the caller's promises, and the list is aligned and short enough.
+    unsafe { submit(engine, operation, hint, &[], ticket) }
+}
+
+/// Whether a list of this many elements can be read, as far as its address and length say.
+fn check_list<T>(list: *const T, count: usize) -> Result<(), haul_status> {
+    if count > 0 && list.is_null() {
+        return Err(haul_status::HAUL_ERROR_NULL);
+    }
+    let is_short = count <= isize::MAX as usize / size_of::<T>();
+    if count > 0 && !(is_short && list.is_aligned()) {
+        return Err(haul_status::HAUL_ERROR_ARGUMENT);
+    }
+    Ok(())
 }
 
 /// The hint of an operation without a target.

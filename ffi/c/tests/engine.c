@@ -126,6 +126,33 @@ static void lists(haul_engine *engine)
     CHECK(ticket == 7);
 }
 
+static void batches(haul_engine *engine)
+{
+    haul_engine_pair pairs[] = {{target, source + 5, 300}, {NULL, NULL, 0}, {target + 9000, source, 5000}};
+    haul_engine_pair same[] = {{target, source, 10}, {target + 9, source, 10}};
+    haul_engine_pair chained[] = {{target, source, 10}, {third, target + 9, 1}};
+    uint64_t ticket;
+    fill(source, LARGE, 6);
+    memset(target, 0, 20000);
+    CHECK(haul_engine_batch(engine, pairs, 3, HAUL_HINT_STREAMED, &ticket) == HAUL_OK);
+    CHECK(haul_engine_wait(engine, ticket, NULL) == HAUL_OK);
+    CHECK(memcmp(target, source + 5, 300) == 0 && target[300] == 0 && target[8999] == 0);
+    CHECK(memcmp(target + 9000, source, 5000) == 0 && target[14000] == 0);
+    CHECK(haul_engine_batch(engine, NULL, 0, 0, &ticket) == HAUL_OK);
+    CHECK(haul_engine_wait(engine, ticket, NULL) == HAUL_OK);
+    CHECK(haul_engine_batch(engine, pairs, 3, 0, NULL) == HAUL_OK);
+    CHECK(haul_engine_drain(engine) == HAUL_OK);
+
+    ticket = 7;
+    CHECK(haul_engine_batch(engine, NULL, 1, 0, &ticket) == HAUL_ERROR_NULL);
+    CHECK(haul_engine_batch(engine, pairs, SIZE_MAX, 0, &ticket) == HAUL_ERROR_ARGUMENT);
+    CHECK(haul_engine_batch(engine, same, 2, 0, &ticket) == HAUL_ERROR_ARGUMENT);
+    CHECK(haul_engine_batch(engine, chained, 2, 0, &ticket) == HAUL_ERROR_ARGUMENT);
+    pairs[1].length = 1;
+    CHECK(haul_engine_batch(engine, pairs, 3, 0, &ticket) == HAUL_ERROR_ARGUMENT);
+    CHECK(ticket == 7);
+}
+
 /* Each operation reads what the one before writes, and only the last ticket is wanted. */
 static void order(haul_engine *engine)
 {
@@ -334,6 +361,8 @@ static void no_engine(void)
     CHECK(haul_engine_crc32c(NULL, source, 1, 0, &ticket) == HAUL_ERROR_NULL);
     CHECK(haul_engine_copy_crc32c(NULL, target, source, 1, 0, 0, &ticket) == HAUL_ERROR_NULL);
     CHECK(haul_engine_lists(NULL, NULL, 0, NULL, 0, 0, &ticket) == HAUL_ERROR_NULL);
+    CHECK(haul_engine_batch(NULL, NULL, 0, 0, &ticket) == HAUL_ERROR_NULL);
+    CHECK(haul_engine_troubles(NULL, NULL, 0, &bytes) == HAUL_ERROR_NULL);
     CHECK(haul_engine_is_done(NULL, 1, &is_done) == HAUL_ERROR_NULL);
     CHECK(haul_engine_bytes_done(NULL, 1, &bytes) == HAUL_ERROR_NULL);
     CHECK(haul_engine_wait(NULL, 1, NULL) == HAUL_ERROR_NULL);
@@ -378,6 +407,9 @@ static void arguments(haul_engine *engine)
         CHECK(haul_engine_call(engine, wrong[i], next, NULL) == HAUL_ERROR_NO_TICKET);
     }
     CHECK(result.crc32c == 7);
+    CHECK(haul_engine_troubles(engine, NULL, 0, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_engine_troubles(engine, NULL, 1, &bytes) == HAUL_ERROR_NULL);
+    CHECK(haul_engine_troubles(engine, NULL, 0, &bytes) == HAUL_OK && bytes == 0);
     CHECK(haul_engine_call(engine, 1, NULL, NULL) == HAUL_ERROR_NULL);
     CHECK(haul_engine_ring(engine, 1, NULL) == HAUL_ERROR_NULL);
     CHECK(haul_engine_conflicts(engine, target, 1, NULL) == HAUL_ERROR_NULL);
@@ -393,6 +425,8 @@ static void faults(void)
 {
     haul_engine *engine = opened("dsa", HAUL_ENGINE_REPORT_FAULTS);
     haul_engine_result result;
+    haul_engine_trouble troubles[2] = {{.status = 7}, {.status = 7}};
+    size_t count = 0;
     uint32_t found = 7;
     uint64_t ticket, other;
     if (engine == NULL) {
@@ -417,6 +451,10 @@ static void faults(void)
     CHECK(haul_engine_crc32c(engine, source, PAGE, 0, &ticket) == HAUL_OK);
     CHECK(haul_engine_wait(engine, ticket, &result) == HAUL_ERROR_REFUSED);
     CHECK(result.device_status == 0x20 && result.crc32c == 0 && result.bytes_done == 0);
+    CHECK(haul_engine_troubles(engine, troubles, 2, &count) == HAUL_OK && count == 1);
+    CHECK(troubles[0].status == 0x20 && troubles[0].count == 1 && troubles[0].reserved == 0);
+    CHECK(strstr(troubles[0].text, "accel-config") != NULL && troubles[1].status == 7);
+    CHECK(haul_engine_troubles(engine, NULL, 0, &count) == HAUL_OK && count == 1);
 
     memset(target, 1, LARGE);
     CHECK(haul_engine_fill(engine, target, 2, LARGE, 0, &ticket) == HAUL_OK);
@@ -449,6 +487,7 @@ int main(int argc, char **argv)
         arguments(engine);
         operations(engine);
         lists(engine);
+        batches(engine);
         order(engine);
         if (i < 2) {
             conflicts(engine, i == 0);

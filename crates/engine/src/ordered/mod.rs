@@ -39,7 +39,7 @@ use crate::callbacks::Callbacks;
 use crate::contract::Facts;
 use crate::cpu;
 use crate::operation::{Operation, Request, list};
-use crate::outcome::{Failed, Outcome, Refusal, Value};
+use crate::outcome::{Failed, Outcome, Refusal, Trouble, Value};
 use crate::queue::Queue;
 
 /// An operation that overlaps this many others that have not ended completes some of them first.
@@ -95,6 +95,13 @@ impl Ordered {
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.shared.inner.facts
+    }
+
+    /// What a device has reported besides successes and page faults. See
+    /// [`Queue::troubles`](crate::Queue::troubles).
+    #[must_use]
+    pub fn troubles(&self) -> Vec<Trouble> {
+        self.shared.inner.troubles()
     }
 
     /// Submits an operation. It waits, in `submit`, only if it overlaps 64 or more operations that
