@@ -76,7 +76,7 @@ impl Ring {
         let number = self.tail.0.fetch_add(1, AcqRel);
         take_line(self.place(number.wrapping_add(AHEAD)));
         let place = self.place(number);
-        // SAFETY: the helper thread has taken the entry before, and no other caller has this number.
+        // SAFETY: the thread has taken the entry before, and no other caller has this number.
         unsafe { place.entry.set(entry) };
         // SYNC: request published
         place.count.store(number.wrapping_add(1), Release);

@@ -1,5 +1,5 @@
-//! The engine `auto` uses its helper thread from the sizes of this machine's `haul.toml` on. It is a
-//! separate test, because a process reads `haul.toml` once.
+//! The engine `auto` uses its helper thread from the sizes of this machine's `haul.toml` on. It is
+//! a separate test, because a process reads `haul.toml` once.
 
 use haul_engine::{BreakEven, Copy, Queue, break_even};
 use haul_machine::sys::Sys;

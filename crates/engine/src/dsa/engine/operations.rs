@@ -135,8 +135,8 @@ fn within_target(operation: &Operation, bytes_done: usize, address: u64) -> Opti
     (first < end).then(|| address.clamp(first, end - 1))
 }
 
-/// The batches of pending lists and batches, one place for each slot. A batch must stay where it is until the
-/// device has read it.
+/// The device's batches of pending operations with lists, one place for each slot. A batch must
+/// stay where it is until the device has read it.
 #[derive(Debug)]
 pub(super) struct Batches {
     places: Box<[AtomicPtr<Batch>]>,
