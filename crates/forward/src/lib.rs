@@ -74,7 +74,7 @@ pub use haul_model::pcie::Counts;
 pub use haul_peer::users::Users;
 pub use nic::{ModelledCore, Nic, NicSettings, Time};
 pub use null::Null;
-pub use packets::{Checksum, GuestMemory, Incoming, Outgoing};
+pub use packets::{Checksum, GuestMemory, Header, Incoming, Outgoing};
 pub use pcap::{Pcap, PcapSettings, Replay};
 pub use pool::{
     BURST_MAX, Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,

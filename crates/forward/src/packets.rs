@@ -33,28 +33,65 @@ pub unsafe trait Outgoing {
     /// The size in bytes of the packet at `index`, counted from 0.
     fn length(&self, index: usize) -> usize;
 
-    /// Whether the packet's bytes are contiguous, and the packet asks for nothing but a copy.
+    /// Whether the packet's bytes are contiguous, and [`Outgoing::header`] says all that the packet
+    /// asks for.
     fn is_one(&self, index: usize) -> bool;
 
     /// The bytes of a packet that [`Outgoing::is_one`].
     fn first(&self, index: usize) -> Segment;
 
-    /// Whether the packet asks for nothing but a copy, and has [`Outgoing::length`] bytes in its
-    /// segments. Cost: a visit of each segment.
+    /// Whether [`Outgoing::header`] says all that the packet asks for, and the packet has
+    /// [`Outgoing::length`] bytes in its segments. Cost: a visit of each segment.
     fn is_plain(&self, index: usize) -> bool;
 
     /// The bytes of a packet that [`Outgoing::is_plain`], in order.
     fn segments(&self, index: usize) -> impl Iterator<Item = Segment>;
+
+    /// What a packet that [`Outgoing::is_one`] or [`Outgoing::is_plain`] asks of the guest. The
+    /// ring calls this once for a packet that it sends, before it copies the bytes: a packet that
+    /// lacks a checksum gets the sum of its pseudo header now.
+    fn header(&self, index: usize) -> Header;
 }
 
 /// A checksum of a packet that its sender has left out: `csum_start` and `csum_offset` of section
 /// 5.1.6 of virtio 1.2, as the sender wrote them. They may lie outside the packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksum {
     /// The offset in bytes at which the checksummed part of the packet begins.
     pub start: u16,
     /// The offset in bytes of the checksum behind `start`.
     pub offset: u16,
+}
+
+/// What a packet asks of the guest that receives it: the header of section 5.1.6 of virtio 1.2,
+/// except for its number of buffers. Zero in every field for a packet that asks for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// `flags`.
+    pub flags: u8,
+    /// `gso_type`: how the packet is to be divided into shorter ones.
+    pub segmentation: u8,
+    /// `hdr_len`: the size in bytes of the headers that each shorter packet repeats.
+    pub header_bytes: u16,
+    /// `gso_size`: the most bytes of each shorter packet behind its headers.
+    pub segment_bytes: u16,
+    /// `csum_start` and `csum_offset`.
+    pub checksum: Checksum,
+}
+
+impl Header {
+    /// The fields in the order of the header: the first eight bytes as a word of this machine, and
+    /// the next two.
+    #[inline(always)]
+    pub(crate) fn words(self) -> (u64, u16) {
+        let Self { flags, segmentation, header_bytes, segment_bytes, checksum } = self;
+        let first = u64::from(flags)
+            | u64::from(segmentation) << 8
+            | u64::from(header_bytes) << 16
+            | u64::from(segment_bytes) << 32
+            | u64::from(checksum.start) << 48;
+        (first.to_le(), checksum.offset.to_le())
+    }
 }
 
 /// Buffers for packets that come from a guest.
@@ -120,6 +157,11 @@ unsafe impl Outgoing for PoolPackets<'_> {
 
     fn segments(&self, index: usize) -> impl Iterator<Item = Segment> {
         self.pool.segments(&Packet::from_index(self.indices[index]))
+    }
+
+    #[inline(always)]
+    fn header(&self, _: usize) -> Header {
+        Header::default()
     }
 }
 

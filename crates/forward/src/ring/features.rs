@@ -1,5 +1,7 @@
 //! Feature bits, and the header in front of each packet, of virtio 1.2.
 
+use crate::packets::Header;
+
 /// VIRTIO_NET_F_CSUM, section 5.1.3: the driver may leave checksums to the device.
 pub(crate) const CHECKSUMS: u64 = 1;
 /// VIRTIO_NET_F_MRG_RXBUF, section 5.1.3: a packet may use several of the driver's buffers.
@@ -34,11 +36,14 @@ pub(crate) const HEADER_BYTES_MIN: usize = 10;
 /// Longest such header.
 pub(crate) const HEADER_BYTES_MAX: usize = 12;
 
-/// The header of a packet that requests no offload and uses `buffers` buffers. It is zero except
-/// for `num_buffers`, which legacy devices without mergeable buffers do not have.
+/// The header of a packet that uses `buffers` buffers. Legacy devices without mergeable buffers do
+/// not have the last field, `num_buffers`.
 #[inline(always)]
-pub(crate) fn header(buffers: u16) -> [u8; HEADER_BYTES_MAX] {
+pub(crate) fn header(asked: Header, buffers: u16) -> [u8; HEADER_BYTES_MAX] {
+    let (first, offset) = asked.words();
     let mut header = [0; HEADER_BYTES_MAX];
+    header[..8].copy_from_slice(&first.to_ne_bytes());
+    header[8..10].copy_from_slice(&offset.to_ne_bytes());
     header[10..].copy_from_slice(&buffers.to_le_bytes());
     header
 }

@@ -23,7 +23,7 @@ use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
 use crate::copy::{Copier, Part};
 use crate::counters::{Direction, DropReason};
-use crate::packets::{GuestMemory, Outgoing, PoolPackets};
+use crate::packets::{GuestMemory, Header, Outgoing, PoolPackets};
 use crate::pool::{Burst, Packet, Pool, Segment};
 use crate::ring::features::{self, HEADER_BYTES_MAX};
 use crate::ring::prefetch;
@@ -62,7 +62,7 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
         let mut bytes = 0;
         for (index, (first, at)) in firsts[..fit].iter().zip(&scratch.targets).enumerate() {
             let (source, at) = (packets.first(start + index), *at);
-            put_header(at, self.header_bytes);
+            put_header(at, self.header_bytes, packets.header(start + index));
             // SAFETY: the buffer has room for header and packet, as looked up above.
             let target = unsafe { at.add(self.header_bytes) };
             let (target, length) = (target.as_ptr(), source.length);
@@ -203,7 +203,8 @@ impl<L: Layout> Active<L, Guest> {
         let mut chosen = NONE_CHOSEN;
         Ok(match self.reserve(needed, &mut chosen, scratch)? {
             Reserved::Chains(chains) => {
-                self.fill(pool.segments(packet), &chosen[..chains], scratch);
+                let segments = pool.segments(packet);
+                self.fill(Header::default(), segments, &chosen[..chains], scratch);
                 Outcome::Sent
             }
             Reserved::TooFew => Outcome::Waits,
@@ -221,7 +222,8 @@ impl<L: Layout> Active<L, Guest> {
 }
 
 impl<L: Layout, M: GuestMemory> Active<L, M> {
-    /// Enqueues the packet at `index` into chains of any form, if it asks for nothing but a copy.
+    /// Enqueues the packet at `index` into chains of any form, if its header says all that it asks
+    /// for.
     #[inline(never)]
     pub(super) fn enqueue_gathered(
         &mut self,
@@ -236,7 +238,8 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
         let mut chosen = NONE_CHOSEN;
         Ok(match self.reserve(needed, &mut chosen, scratch)? {
             Reserved::Chains(chains) => {
-                self.fill(packets.segments(index), &chosen[..chains], scratch);
+                let header = packets.header(index);
+                self.fill(header, packets.segments(index), &chosen[..chains], scratch);
                 Single::Passed { chains }
             }
             Reserved::TooFew => Single::Waits,
@@ -278,12 +281,13 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
     /// Writes the header, records the copies of a packet's segments, and uses the chains.
     fn fill(
         &mut self,
+        header: Header,
         segments: impl Iterator<Item = Segment>,
         chosen: &[Used],
         scratch: &mut Scratch,
     ) {
         let count = if self.header_bytes < HEADER_BYTES_MAX { 0 } else { chosen.len() as u16 };
-        let header = features::header(count);
+        let header = features::header(header, count);
         let header = &header[..self.header_bytes];
         // The header may cross into the next chain if the guest made the first one shorter.
         // Section 5.1.6.4 requires it in the first chain; the written length then shows the guest
@@ -373,19 +377,20 @@ fn fetch(at: NonNull<u8>, header_bytes: usize, bytes: usize) {
 /// Writes the header of a packet in one buffer, unless the buffer holds the same header already.
 /// The line then does not become dirty, and the guest's copy of the line stays valid.
 #[inline(always)]
-fn put_header(at: NonNull<u8>, bytes: usize) {
+fn put_header(at: NonNull<u8>, bytes: usize, header: Header) {
     let has_count = bytes == HEADER_BYTES_MAX;
-    let tail = if has_count { u32::from(1_u16.to_le()) << 16 } else { 0 };
+    let (words, offset) = header.words();
     let first = at.cast::<u64>().as_ptr();
     // SAFETY: the buffer has the header's bytes; a concurrent write of the guest affects only the
     // guest, which reads them.
-    if unsafe { first.read_unaligned() } != 0 {
+    if unsafe { first.read_unaligned() } != words {
         // SAFETY: as above.
-        unsafe { first.write_unaligned(0) };
+        unsafe { first.write_unaligned(words) };
     }
     // SAFETY: as above, and a header has at least 10 bytes.
     let second = unsafe { at.add(8) };
     if has_count {
+        let tail = u32::from(offset) | u32::from(1_u16.to_le()) << 16;
         let second = second.cast::<u32>().as_ptr();
         // SAFETY: as above, for a header of 12 bytes.
         if unsafe { second.read_unaligned() } != tail {
@@ -394,6 +399,6 @@ fn put_header(at: NonNull<u8>, bytes: usize) {
         }
     } else {
         // SAFETY: as above, for a header of 10 bytes.
-        unsafe { second.cast::<u16>().as_ptr().write_unaligned(0) };
+        unsafe { second.cast::<u16>().as_ptr().write_unaligned(offset) };
     }
 }

@@ -6,24 +6,20 @@ use core::ffi::{c_int, c_uint};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use haul_forward::{Checksum, Incoming, Outgoing, Segment};
+use haul_forward::{Checksum, Header, Incoming, Outgoing, Segment};
 
-use crate::checksum;
+use crate::checksum::{self, send};
 use crate::dpdk::{self, Functions};
 use crate::layout::{CACHE_MAX, Cache, Mbuf, Mempool};
 
-/// Flags of a packet that ask the sender for more than a copy: checksums of IP and of the
-/// transport (RTE_MBUF_F_TX_IP_CKSUM, _L4_MASK) and segmentation (_TCP_SEG, _UDP_SEG).
-const OFFLOADS: u64 = 1 << 54 | 3 << 52 | 1 << 50 | 1 << 42;
-
-/// The flag of a packet in a buffer outside of its pool, which belongs to the packet for good if a
-/// free packet has it (RTE_MBUF_F_EXTERNAL).
+/// The flag of a packet in a buffer outside of its pool, for good if a free packet has it
+/// (RTE_MBUF_F_EXTERNAL).
 const EXTERNAL: u64 = 1 << 61;
 
 /// No port (RTE_MBUF_PORT_INVALID).
 const NO_PORT: u16 = u16::MAX;
 
-/// Packets of a program, in its order.
+/// A program's packets.
 pub(crate) struct Packets<'a>(pub(crate) &'a [*mut Mbuf]);
 
 impl Packets<'_> {
@@ -45,9 +41,9 @@ unsafe impl Outgoing for Packets<'_> {
     fn is_one(&self, index: usize) -> bool {
         let packet = self.get(index);
         packet.segments == 1
-            && packet.flags & OFFLOADS == 0
             && u32::from(packet.data_bytes) == packet.packet_bytes
             && packet.data_bytes > 0
+            && is_served(packet)
     }
 
     #[inline(always)]
@@ -59,9 +55,9 @@ unsafe impl Outgoing for Packets<'_> {
     fn is_plain(&self, index: usize) -> bool {
         let packet = self.get(index);
         let lengths = self.segments(index).map(|segment| segment.length as u64);
-        packet.flags & OFFLOADS == 0
-            && packet.data_bytes > 0
+        packet.data_bytes > 0
             && lengths.sum::<u64>() == u64::from(packet.packet_bytes)
+            && is_served(packet)
     }
 
     fn segments(&self, index: usize) -> impl Iterator<Item = Segment> {
@@ -73,6 +69,23 @@ unsafe impl Outgoing for Packets<'_> {
         let all = std::iter::successors(Some(first), later).take(first.segments.into());
         all.map(|packet| Segment { pointer: data(packet), length: packet.data_bytes.into() })
     }
+
+    #[inline(always)]
+    fn header(&self, index: usize) -> Header {
+        let packet = self.get(index);
+        if packet.flags & send::ASKED == 0 {
+            return Header::default();
+        }
+        // SAFETY: the program owns the packet during the call, and the ring sends only served ones.
+        unsafe { send::header(packet) }
+    }
+}
+
+/// Whether the packet's header says all that it asks for.
+#[inline(always)]
+fn is_served(packet: &Mbuf) -> bool {
+    // SAFETY: the program owns the packet during the call.
+    packet.flags & send::ASKED == 0 || unsafe { send::is_served(packet) }
 }
 
 /// A packet's first byte.

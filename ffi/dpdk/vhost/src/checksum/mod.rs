@@ -3,6 +3,9 @@
 //! to 26.07: `vhost_dequeue_offload` and `vhost_dequeue_offload_legacy`).
 //!
 //! The guest's values are checked against the copied packet, which the guest cannot change.
+//! - `send`: the other direction, packets that ask for checksums.
+
+pub(crate) mod send;
 
 use haul_forward::Checksum;
 

@@ -5,6 +5,7 @@
 //! - [`guest`]: haul's guest, which checks the bytes of every packet that returns;
 //! - [`front`]: a front end that sends and writes anything;
 //! - `checksums`: packets that lack a checksum, with any headers;
+//! - `offloads`: packets to such a front end that ask for checksums and segmentation;
 //! - `announcements`: such a front end, which asks for announcements of its address;
 //! - `kernel`: a kernel's own driver as the guest, behind the library;
 //! - `orders`: such front ends, which send messages in random orders.
@@ -16,6 +17,7 @@ mod checksums;
 mod front;
 mod guest;
 mod kernel;
+mod offloads;
 mod orders;
 mod testpmd;
 

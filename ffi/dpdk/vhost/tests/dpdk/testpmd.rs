@@ -33,6 +33,13 @@ impl Preload {
     pub(crate) const OFF: Self = Self(Some("off"));
     /// Without the library.
     pub(crate) const NONE: Self = Self(None);
+
+    /// Sets a program's environment.
+    pub(crate) fn set(&self, command: &mut Command) {
+        if let Self(Some(mode)) = self {
+            command.env("LD_PRELOAD", library()).env("HAUL_RTE_VHOST", mode);
+        }
+    }
 }
 
 /// The library as users build it.
@@ -59,10 +66,15 @@ pub(crate) fn skip(what: &str, why: &str, remedy: &str) {
     eprintln!("SKIPPED: {what}: {why}: {remedy}");
 }
 
+/// Whether a program of this name is installed.
+pub(crate) fn has(tool: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(tool).is_file())
+}
+
 /// Whether testpmd is installed. Prints the skip if testpmd is not installed.
 pub(crate) fn is_here(what: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join("dpdk-testpmd").is_file());
+    let found = has("dpdk-testpmd");
     if !found {
         skip(what, "no dpdk-testpmd on PATH", "apt-get install dpdk-dev");
     }
@@ -94,9 +106,7 @@ fn start(folder: TempDir, device: &str, own: &[&str], preload: &Preload) -> Test
     command.args(["--no-pci", "--no-huge", "-m256", "--iova-mode=va", "--lcores=(0,1)@(0-1)"]);
     command.arg(format!("--file-prefix={prefix}")).arg(format!("--vdev={device}"));
     command.args(["--", "-i", "--total-num-mbufs=4096", "--no-flush-rx"]).args(own);
-    if let Preload(Some(mode)) = preload {
-        command.env("LD_PRELOAD", library()).env("HAUL_RTE_VHOST", mode);
-    }
+    preload.set(&mut command);
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let errors = writer.try_clone().expect("a descriptor");
     let mut child = command

@@ -171,7 +171,7 @@ fn enqueue_fills_chain_of_several_descriptors() {
             let progress = guest.enqueue(vec![packet.clone()]);
             assert_eq!(progress, Progress { packets: 1, is_stopped: false }, "{round}");
             assert_eq!(guest.next_used(3), Some(72), "{layout:x} {round}");
-            assert_eq!(guest.get(0, 12), features::header(1));
+            assert_eq!(guest.get(0, 12), header(1));
             assert_eq!([guest.get(100, 20), guest.get(200, 40)].concat(), packet);
         }
     }
@@ -200,7 +200,7 @@ fn enqueue_takes_several_buffers_if_guest_can_merge_them() {
         }
         buffers[..2].iter().for_each(|buffer| guest.offer(buffer));
         let _ = guest.enqueue(vec![content(7, 100)]);
-        assert_eq!(guest.get(0, 12), features::header(2));
+        assert_eq!(guest.get(0, 12), header(2));
         let mut other = Guest::new(ALL | layout);
         (0..3).for_each(|index| other.offer(&buffers[index]));
         let progress = other.enqueue(vec![content(7, 150)]);

@@ -5,7 +5,7 @@
 mod chains;
 
 use super::*;
-use crate::packets::Checksum;
+use crate::packets::{Checksum, Header};
 use crate::pool::Segment;
 
 /// A guest's memory: addresses are offsets.
@@ -27,8 +27,8 @@ unsafe impl GuestMemory for Flat {
     }
 }
 
-/// Packets that begin with 0xDD have segments of 11 bytes. Those with 0xEE ask for more than a
-/// copy.
+/// Packets that begin with 0xDD and 0xCD have segments of 11 bytes. Those with 0xCC and 0xCD have
+/// [`ASKED`] as header. Those with 0xEE ask for more than a header says.
 struct Packets(Vec<Vec<u8>>);
 
 // SAFETY: the vectors are not changed.
@@ -38,7 +38,7 @@ unsafe impl Outgoing for Packets {
     }
 
     fn is_one(&self, index: usize) -> bool {
-        ![0xDD, 0xEE].contains(&self.0[index][0])
+        ![0xDD, 0xCD, 0xEE].contains(&self.0[index][0])
     }
 
     fn first(&self, index: usize) -> Segment {
@@ -57,6 +57,25 @@ unsafe impl Outgoing for Packets {
             |part: &[u8]| Segment { pointer: NonNull::from(&part[0]), length: part.len() };
         bytes.chunks(length).map(segment)
     }
+
+    fn header(&self, index: usize) -> Header {
+        if [0xCC, 0xCD].contains(&self.0[index][0]) { ASKED } else { Header::default() }
+    }
+}
+
+/// A header with different bytes in each field, and its bytes in front of the number of buffers.
+const ASKED: Header = Header {
+    flags: 1,
+    segmentation: 2,
+    header_bytes: 0x0403,
+    segment_bytes: 0x0605,
+    checksum: Checksum { start: 0x0807, offset: 0x0A09 },
+};
+const ASKED_BYTES: [u8; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+
+/// The header of a packet that asks for nothing.
+fn header(buffers: u16) -> [u8; 12] {
+    features::header(Header::default(), buffers)
 }
 
 /// Received packets, and how many there may be.
@@ -129,7 +148,7 @@ fn enqueue_stops_at_packet_that_needs_more_than_a_copy() {
     driver.set_driver_polls();
     assert_eq!((driver.used_index(), driver.used(2)), (3, (2, 72)));
     assert_eq!(bytes(memory, 512 + 12, 60), [3; 60]);
-    assert_eq!(bytes(memory, 512, 12), features::header(1));
+    assert_eq!(bytes(memory, 512, 12), header(1));
     assert!(ring.resume(3));
     // The buffer of another direction, one that is too small, one outside the memory.
     for (at, flags, length) in [(3, 0, 256), (4, split::WRITE, 71), (15, split::WRITE, 256)] {
@@ -145,6 +164,25 @@ fn enqueue_stops_at_packet_that_needs_more_than_a_copy() {
     driver.publish_available(40);
     let broken = ring.enqueue(&Packets(vec![vec![4; 60]]), 1);
     assert_eq!(broken, Progress { packets: 0, is_stopped: true });
+}
+
+#[test]
+fn enqueue_writes_header_that_packet_asks_for() {
+    let (mut ring, driver, memory) = ring();
+    (0..4).for_each(|at| offer(&driver, at, split::WRITE, BUFFER as u32));
+    // A buffer that had a header before, and one that did not; then a packet of segments.
+    for (at, mark, expected) in [(0, 0xCC, true), (0, 1, false), (0, 0xCC, true), (1, 0xCD, true)] {
+        let base = if at == 0 { 0 } else { 1 };
+        assert!(ring.resume(base));
+        let mut packet = vec![9; 60];
+        packet[0] = mark;
+        let progress = ring.enqueue(&Packets(vec![packet]), 1);
+        assert_eq!(progress, Progress { packets: 1, is_stopped: false });
+        assert_eq!(ring.publish().map(|published| published.next), Some(base + 1));
+        let asked = if expected { ASKED_BYTES } else { [0; 10] };
+        assert_eq!(bytes(memory, at * BUFFER as usize, 12), [&asked[..], &[1, 0]].concat());
+        assert_eq!(bytes(memory, at * BUFFER as usize + 12, 2), [mark, 9]);
+    }
 }
 
 #[test]
