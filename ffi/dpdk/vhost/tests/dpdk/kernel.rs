@@ -1,20 +1,19 @@
-//! A kernel's own driver in a virtual machine behind testpmd with the library:
-//! `scripts/vhost-guest --testpmd` for a few seconds. The kernel leaves the checksum of each TCP
-//! packet to the device, and testpmd is killed and started again meanwhile.
+//! A kernel's own driver in a virtual machine behind a DPDK program with the library:
+//! `scripts/vhost-guest`, with testpmd, with Open vSwitch, and with two queues.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::testpmd::{is_here, library, skip, turn};
+use crate::testpmd::{has, is_here, library, skip, turn};
 
 /// Whether all that a guest needs is installed; if not, prints the skip.
-fn has_guest(root: &Path) -> bool {
+fn has_guest() -> bool {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let what = "a guest's kernel";
-    let folders = std::env::var_os("PATH").unwrap_or_default();
     for (tool, package) in
         [("qemu-system-x86_64", "qemu-system-x86"), ("cpio", "cpio"), ("busybox", "busybox-static")]
     {
-        if !std::env::split_paths(&folders).any(|folder| folder.join(tool).is_file()) {
+        if !has(tool) {
             skip(what, &format!("no {tool} on PATH"), &format!("apt-get install {package}"));
             return false;
         }
@@ -27,19 +26,35 @@ fn has_guest(root: &Path) -> bool {
     is_kept
 }
 
+/// What the script prints in this mode, with the library or without. With `--ovs`, it sends as many
+/// bytes over TCP in addition.
+fn run(words: &[&str], is_loaded: bool, tcp_bytes: u64) -> String {
+    let _turn = turn();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let mut command = Command::new(root.join("scripts/vhost-guest"));
+    let library = if is_loaded { library() } else { Path::new("") };
+    command.args(words).env("LIBRARY", library).env("HAUL_GUEST_TCP_BYTES", tcp_bytes.to_string());
+    // The script has its own limits.
+    let ran = command.output().expect("the script runs");
+    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{text}{}", String::from_utf8_lossy(&ran.stderr));
+    text
+}
+
+/// The numbers behind `name` in all lines.
+fn numbers(text: &str, name: &str) -> Vec<u64> {
+    let values = text.split(name).skip(1);
+    values
+        .filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok())
+        .collect()
+}
+
 #[test]
 fn kernel_driver_sends_files_without_checksums_through_library() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    if !is_here("kernel_driver_sends_files_without_checksums_through_library") || !has_guest(&root)
-    {
+    if !is_here("kernel_driver_sends_files_without_checksums_through_library") || !has_guest() {
         return;
     }
-    let _turn = turn();
-    let mut command = Command::new(root.join("scripts/vhost-guest"));
-    // The script has its own limits.
-    let ran = command.args(["--testpmd", "2"]).env("LIBRARY", library()).output().unwrap();
-    let text = String::from_utf8_lossy(&ran.stdout);
-    assert!(ran.status.success(), "{text}{}", String::from_utf8_lossy(&ran.stderr));
+    let text = run(&["--testpmd", "2"], true, 0);
     assert!(text.contains(" torn=0") && !text.contains(" whole=0"), "{text}");
     assert!(text.contains(" 200 packets received, 0% packet loss"), "{text}");
     let served = crate::served(&text);
@@ -56,4 +71,60 @@ fn kernel_driver_sends_files_without_checksums_through_library() {
     assert!(lacking.iter().sum::<u64>() > 4 << 20 >> 11 && all > 4 << 20 >> 10, "{text}");
     let handed: u64 = served.iter().map(|(_, there)| there).sum();
     assert!(handed < all / 20, "{text}");
+}
+
+/// Open vSwitch, and the namespace of a network that it gets.
+fn has_switch(what: &str) -> bool {
+    if !has("ovs-vsctl") {
+        skip(what, "no ovs-vsctl on PATH", "apt-get install openvswitch-switch-dpdk");
+        return false;
+    }
+    let is_alone = Command::new("unshare").args(["-n", "true"]).output();
+    let is_alone = is_alone.is_ok_and(|ran| ran.status.success());
+    if !is_alone {
+        skip(what, "no network namespaces", "run as root");
+    }
+    is_alone
+}
+
+#[test]
+fn kernel_driver_survives_changes_of_open_vswitch() {
+    let what = "kernel_driver_survives_changes_of_open_vswitch";
+    if !has_switch(what) || !has_guest() {
+        return;
+    }
+    for (is_loaded, tcp_bytes) in [(true, 100_000_000), (false, 10_000_000)] {
+        // The script compares Open vSwitch's counters with the guest's.
+        let text = run(&["--ovs"], is_loaded, tcp_bytes);
+        assert_eq!(text.matches(" 200 packets received, 0% packet loss").count(), 4, "{text}");
+        let (whole, torn) = (numbers(&text, "whole="), numbers(&text, "torn="));
+        assert!(whole.len() == 2 && whole[0] > 0 && whole[1] > tcp_bytes >> 22, "{text}");
+        assert_eq!(torn, [0, 0], "{text}");
+        let served = crate::served(&text);
+        let all: u64 = served.iter().map(|(here, _)| here).sum();
+        // Both devices: before, and after the switch was started again, twice each.
+        assert_eq!(served.len() > 3, is_loaded, "{text}");
+        assert!(!is_loaded || all > tcp_bytes / 9000, "{text}");
+    }
+}
+
+#[test]
+fn kernel_driver_uses_two_queues() {
+    let what = "kernel_driver_uses_two_queues";
+    if !is_here(what) || !has_guest() {
+        return;
+    }
+    for is_loaded in [true, false] {
+        let text = run(&["--queues"], is_loaded, 0);
+        assert!(text.contains(" 200 packets received, 0% packet loss"), "{text}");
+        assert!(text.contains(" queues=2"), "{text}");
+        let (whole, torn) = (numbers(&text, "whole="), numbers(&text, "torn="));
+        assert!(whole.len() == 1 && whole[0] > 0 && torn == [0], "{text}");
+        // Both queues of both cards, in both directions.
+        let ended = numbers(&text, " ended=");
+        let used = ended.iter().filter(|packets| **packets > 0).count();
+        assert_eq!(used, 8, "{text}");
+        let served = crate::served(&text);
+        assert_eq!(served.iter().filter(|(here, _)| *here > 0).count() >= 2, is_loaded, "{text}");
+    }
 }
