@@ -17,6 +17,7 @@
 //!   access. Each value is read only once.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use haul_heap::guard::Guard;
 use rustix::fd::AsFd;
@@ -115,6 +116,12 @@ struct Mapped {
     mapped_bytes: usize,
 }
 
+// SAFETY: the mapping belongs to this value. Accesses use addresses that were looked up, and
+// tolerate concurrent writes by another process.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
 impl Mapped {
     fn new(described: Described, file: impl AsFd) -> Result<Self, Error> {
         let refuse = |found: String, expected| Err(Error::Memory { found, expected });
@@ -178,17 +185,11 @@ impl Drop for Mapped {
     }
 }
 
-/// The mapped memory of a guest.
+/// The mapped memory of a guest. Regions can be shared with a memory that this one was made of.
 #[derive(Debug, Default)]
 pub struct Guest {
-    regions: Vec<Mapped>,
+    regions: Vec<Arc<Mapped>>,
 }
-
-// SAFETY: the mappings belong to this value. Accesses use addresses that were looked up, and
-// tolerate concurrent writes by another process.
-unsafe impl Send for Guest {}
-// SAFETY: as above.
-unsafe impl Sync for Guest {}
 
 /// The region of the last lookup. Most lookups find the next address in the same region.
 #[derive(Clone, Copy, Debug)]
@@ -215,29 +216,34 @@ impl Guest {
     /// # Errors
     /// [`Error::Memory`] if a region does not meet the contract; [`Error::System`].
     pub fn map<F: AsFd>(regions: &[(Described, F)]) -> Result<Self, Error> {
-        let expected = "regions that do not overlap, of 1 TiB at most in all";
-        let refuse = |found: String| Err(Error::Memory { found, expected });
-        if regions.len() > REGIONS_MAX {
-            return refuse(format!("{} regions", regions.len()));
-        }
-        let mut sum = 0_u64;
-        for (index, (region, _)) in regions.iter().enumerate() {
-            sum = sum.saturating_add(region.bytes);
-            let ends =
-                (region.guest.checked_add(region.bytes), region.peer.checked_add(region.bytes));
-            if ends.0.is_none() || ends.1.is_none() || sum > BYTES_MAX {
-                return refuse(format!("a region of {} B", region.bytes));
-            }
-            for (other, _) in &regions[..index] {
-                if overlap(region.guest, region.bytes, other.guest, other.bytes)
-                    || overlap(region.peer, region.bytes, other.peer, other.bytes)
-                {
-                    return refuse("two regions that overlap".into());
-                }
-            }
-        }
-        let mapped = regions.iter().map(|(region, file)| Mapped::new(*region, file));
+        check(&regions.iter().map(|(region, _)| *region).collect::<Vec<_>>())?;
+        let mapped = regions.iter().map(|(region, file)| Mapped::new(*region, file).map(Arc::new));
         Ok(Self { regions: mapped.collect::<Result<_, _>>()? })
+    }
+
+    /// This memory and one more region. The other regions stay mapped where they are.
+    ///
+    /// # Errors
+    /// As [`Guest::map`].
+    pub fn with(&self, region: Described, file: impl AsFd) -> Result<Self, Error> {
+        let mut described: Vec<_> = self.regions.iter().map(|region| region.described).collect();
+        described.push(region);
+        check(&described)?;
+        let mut regions = self.regions.clone();
+        regions.push(Arc::new(Mapped::new(region, file)?));
+        Ok(Self { regions })
+    }
+
+    /// This memory without the region of these addresses and this length, whatever its offset.
+    /// `None` if there is no such region. The region is unmapped with the last memory that has it.
+    pub fn without(&self, region: Described) -> Option<Self> {
+        let is_it = |other: &Described| {
+            (other.guest, other.peer, other.bytes) == (region.guest, region.peer, region.bytes)
+        };
+        let at = self.regions.iter().position(|mapped| is_it(&mapped.described))?;
+        let mut regions = self.regions.clone();
+        regions.remove(at);
+        Some(Self { regions })
     }
 
     /// Whether a page of the memory was missing at an access.
@@ -281,8 +287,9 @@ impl Guest {
     /// the number of bytes from there to the end of the region.
     #[inline]
     pub fn part(&self, cached: &mut Cached, guest: u64) -> Option<(NonNull<u8>, u64)> {
-        let is_in =
-            |region: &&Mapped| guest.wrapping_sub(region.described.guest) < region.described.bytes;
+        let is_in = |region: &&Arc<Mapped>| {
+            guest.wrapping_sub(region.described.guest) < region.described.bytes
+        };
         let region = self.regions.iter().find(is_in)?;
         let Described { guest: start, bytes, .. } = region.described;
         *cached = Cached { start, bytes, first: region.first };
@@ -304,6 +311,31 @@ impl Guest {
             at.as_ptr().addr().is_multiple_of(align).then_some(at)
         })
     }
+}
+
+/// Checks that regions do not overlap, and are not too many or too large.
+fn check(regions: &[Described]) -> Result<(), Error> {
+    let expected = "regions that do not overlap, of 1 TiB at most in all";
+    let refuse = |found: String| Err(Error::Memory { found, expected });
+    if regions.len() > REGIONS_MAX {
+        return refuse(format!("{} regions", regions.len()));
+    }
+    let mut sum = 0_u64;
+    for (index, region) in regions.iter().enumerate() {
+        sum = sum.saturating_add(region.bytes);
+        let ends = (region.guest.checked_add(region.bytes), region.peer.checked_add(region.bytes));
+        if ends.0.is_none() || ends.1.is_none() || sum > BYTES_MAX {
+            return refuse(format!("a region of {} B", region.bytes));
+        }
+        for other in &regions[..index] {
+            if overlap(region.guest, region.bytes, other.guest, other.bytes)
+                || overlap(region.peer, region.bytes, other.peer, other.bytes)
+            {
+                return refuse("two regions that overlap".into());
+            }
+        }
+    }
+    Ok(())
 }
 
 fn overlap(a: u64, a_bytes: u64, b: u64, b_bytes: u64) -> bool {
@@ -363,6 +395,38 @@ mod tests {
         assert!(guest.at_peer(BASE + 0x1000, 0x8000, 4096).is_some());
         assert!(guest.at_peer(BASE + 0x1001, 16, 16).is_none());
         assert!(guest.at_peer(0x1000, 16, 1).is_none());
+    }
+
+    #[test]
+    fn added_and_removed_regions_leave_the_others_in_place() {
+        let memory = file(1 << 16);
+        rustix::io::pwrite(&memory, &[3], 0x2001).unwrap();
+        let (low, high) = (region(0, 0x1000, 0), region(1 << 20, 0x1000, 0x2000));
+        let one = Guest::default().with(low, &memory).unwrap();
+        let two = one.with(high, &memory).unwrap();
+        let mut cached = Cached::default();
+        assert!(one.at(&mut cached, 1 << 20, 1).is_none());
+        assert_eq!(one.at(&mut cached, 0, 1), two.at(&mut cached, 0, 1));
+        drop(one);
+        let at = two.at(&mut cached, (1 << 20) + 1, 1).unwrap();
+        assert_eq!(read(at), 3);
+        for wrong in [region(0, 0x2000, 0), Described { peer: 0, ..low }, region(0x1000, 1, 0)] {
+            assert!(two.without(wrong).is_none(), "{wrong:?}");
+        }
+        // The message that removes a region need not repeat its offset.
+        let rest = two.without(Described { offset: 7, ..low }).unwrap();
+        drop(two);
+        assert_eq!(rest.at(&mut Cached::default(), (1 << 20) + 1, 1), Some(at));
+        assert!(rest.at(&mut Cached::default(), 0, 1).is_none());
+        assert!(rest.without(high).unwrap().without(high).is_none());
+        for wrong in [high, region((1 << 20) - 1, 0x1000, 0), region(0, (1 << 16) + 1, 0)] {
+            assert!(matches!(rest.with(wrong, &memory), Err(Error::Memory { .. })), "{wrong:?}");
+        }
+        let mut all = Guest::default();
+        for index in 0..REGIONS_MAX as u64 {
+            all = all.with(region(index << 12, 0x1000, 0), &memory).unwrap();
+        }
+        assert!(all.with(region(1 << 30, 0x1000, 0), &memory).is_err());
     }
 
     #[test]

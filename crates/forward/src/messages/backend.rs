@@ -18,7 +18,7 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandler};
 
 use haul_peer::descriptor::{keep, keep_received};
-use haul_peer::guest::Described;
+use haul_peer::guest::{Described, REGIONS_MAX};
 use haul_peer::{closer, received, socket};
 
 /// A request that cannot be fulfilled and ends the conversation. Holds the reason, for an operator.
@@ -53,6 +53,8 @@ pub(crate) trait Backend: Send + Sync {
     /// The number of queue pairs.
     fn queue_pairs(&self) -> u64;
     fn set_memory(&self, regions: Vec<(Described, OwnedFd)>) -> RequestResult;
+    fn add_memory(&self, region: Described, file: OwnedFd) -> RequestResult;
+    fn remove_memory(&self, region: Described) -> RequestResult;
     fn set_size(&self, ring: u32, size: u32) -> RequestResult;
     /// Addresses of the descriptors, the available and the used ring in the peer's process.
     fn set_addresses(&self, ring: u32, areas: [u64; 3]) -> RequestResult;
@@ -267,6 +269,15 @@ fn wire<T>(done: RequestResult<T>) -> Result<T> {
     done.map_err(|Refusal(_)| Error::InvalidParam)
 }
 
+fn described(region: &VhostUserMemoryRegion) -> Described {
+    Described {
+        guest: region.guest_phys_addr,
+        peer: region.user_addr,
+        bytes: region.memory_size,
+        offset: region.mmap_offset,
+    }
+}
+
 /// A descriptor of the peer, to be kept.
 fn owned(file: File) -> Result<OwnedFd> {
     keep_received(file.into()).map_err(|reason| Error::ReqHandlerError(reason.into()))
@@ -307,12 +318,7 @@ impl<B: Backend> VhostUserBackendReqHandler for Handler<B> {
         if regions.len() != files.len() {
             return Err(Error::InvalidParam);
         }
-        let described = regions.iter().map(|region| Described {
-            guest: region.guest_phys_addr,
-            peer: region.user_addr,
-            bytes: region.memory_size,
-            offset: region.mmap_offset,
-        });
+        let described = regions.iter().map(described);
         let files = files.into_iter().map(owned).collect::<Result<Vec<_>>>()?;
         wire(self.0.set_memory(described.zip(files).collect())).map(|()| None)
     }
@@ -356,7 +362,8 @@ impl<B: Backend> VhostUserBackendReqHandler for Handler<B> {
     fn get_protocol_features(&self) -> Result<VhostUserProtocolFeatures> {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::INFLIGHT_SHMFD)
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
     }
 
     fn set_protocol_features(&self, _: u64) -> Result<()> {
@@ -400,20 +407,20 @@ impl<B: Backend> VhostUserBackendReqHandler for Handler<B> {
     }
 
     fn get_max_mem_slots(&self) -> Result<u64> {
-        Err(ABSENT)
+        Ok(REGIONS_MAX as u64)
     }
 
     fn add_mem_region(
         &self,
-        _: &VhostUserSingleMemoryRegion,
-        _: File,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
         _: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        Err(ABSENT)
+        wire(self.0.add_memory(described(region), owned(file)?)).map(|()| None)
     }
 
-    fn remove_mem_region(&self, _: &VhostUserSingleMemoryRegion) -> Result<()> {
-        Err(ABSENT)
+    fn remove_mem_region(&self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        wire(self.0.remove_memory(described(region)))
     }
 
     fn set_device_state_fd(

@@ -389,8 +389,35 @@ impl Backend for Device {
         // refusal ends the conversation anyway.
         self.last.record_memory();
         match Guest::map(&regions) {
+            Ok(memory) => {
+                locked(&self.configuration).negotiated.has_removed_memory = false;
+                self.refuse(self.set_memory_to(memory))
+            }
+            Err(error) => self.refuse(refuse(said(&error))),
+        }
+    }
+
+    fn add_memory(&self, region: Described, file: OwnedFd) -> RequestResult {
+        self.last.record_memory();
+        let present = locked(&self.configuration).negotiated.memory.clone().unwrap_or_default();
+        match present.with(region, file) {
             Ok(memory) => self.refuse(self.set_memory_to(memory)),
             Err(error) => self.refuse(refuse(said(&error))),
+        }
+    }
+
+    fn remove_memory(&self, region: Described) -> RequestResult {
+        let memory = {
+            let negotiated = &mut locked(&self.configuration).negotiated;
+            negotiated.has_removed_memory = true;
+            negotiated.memory.as_ref().and_then(|memory| memory.without(region))
+        };
+        match memory {
+            Some(memory) => self.refuse(self.set_memory_to(memory)),
+            None => self.refuse(refuse(format!(
+                "it removed memory at {:#x}, which it had not added",
+                region.guest
+            ))),
         }
     }
 

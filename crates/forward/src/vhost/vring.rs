@@ -76,6 +76,9 @@ pub(super) struct Vring {
 pub(super) struct Negotiated {
     pub(super) features: u64,
     pub(super) memory: Option<Arc<Guest>>,
+    /// Whether the front end has removed a region. It may add the region again in another form, so
+    /// that a ring there waits.
+    pub(super) has_removed_memory: bool,
     /// Where the progress of the rings is recorded.
     pub(super) area: Option<Arc<Area>>,
 }
@@ -178,7 +181,11 @@ impl Vring {
         if !self.is_started || !is_enabled || self.size == 0 {
             return Ok(None);
         }
-        if negotiated.features & features::PACKED == 0 {
+        let is_packed = negotiated.features & features::PACKED != 0;
+        if negotiated.has_removed_memory && !self.is_in(memory, areas, is_packed) {
+            return Ok(None);
+        }
+        if !is_packed {
             let ring = self.split(memory, areas, negotiated)?;
             let active = Active::new(ring, memory.clone(), negotiated.features);
             return Ok(Some((AnyActive::Split(active), 0)));
@@ -187,6 +194,16 @@ impl Vring {
         let lost = if self.is_read() { lost } else { 0 };
         let active = Active::new(ring, memory.clone(), negotiated.features);
         Ok(Some((AnyActive::Packed(active), lost)))
+    }
+
+    /// Whether the memory has the ring's areas.
+    fn is_in(&self, memory: &Guest, areas: [u64; 3], is_packed: bool) -> bool {
+        let (bytes, aligns) = if is_packed {
+            (packed::area_bytes(self.size), packed::AREA_ALIGNS)
+        } else {
+            (split::area_bytes(self.size), split::AREA_ALIGNS)
+        };
+        look_up(memory, areas, bytes, aligns).is_ok()
     }
 
     fn split(

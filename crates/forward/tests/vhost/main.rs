@@ -12,6 +12,7 @@
 //! - `pairs`: queue pairs, of which the guest enables only some;
 //! - `random`: random rings and messages;
 //! - `silent`: silent peers;
+//! - `slots`: memory that comes and goes region by region;
 //! - `closing`: descriptors whose close takes long;
 //! - `held_up`: attempts of a peer to block a worker.
 
@@ -28,6 +29,7 @@ mod packed;
 mod pairs;
 mod random;
 mod silent;
+mod slots;
 #[path = "../../../channel/tests/channel/slow.rs"]
 mod slow;
 mod stopping;
