@@ -182,6 +182,14 @@ impl Channel {
         self.sender.start_send(bytes)
     }
 
+    /// See [`Sender::start_send_shared`].
+    ///
+    /// # Errors
+    /// The errors of [`Sender::start_send_shared`].
+    pub fn start_send_shared(&mut self, bytes: Arc<Vec<u8>>) -> Result<Sending<'_>, Error> {
+        self.sender.start_send_shared(bytes)
+    }
+
     /// See [`Receiver::recv_into`].
     ///
     /// # Errors

@@ -37,6 +37,17 @@ impl Poller {
         Ok(Self { set, always, pending: AtomicU8::new(0), lock: Mutex::default() })
     }
 
+    /// Makes this descriptor a third condition, as long as it is open: the poller is readable while
+    /// `file` is. A stated limit: the caller closes `file` only together with the poller.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the kernel refuses, because memory or watches are exhausted.
+    pub fn add(&self, file: BorrowedFd<'_>) -> Result<(), Error> {
+        let data = epoll::EventData::new_u64(2);
+        epoll::add(&self.set, file, data, epoll::EventFlags::IN)
+            .map_err(Error::system::<Errno>("add a descriptor to poll"))
+    }
+
     /// Marks that work is pending in this direction, 0 or 1. Returns false if the kernel refuses,
     /// because memory or watches are exhausted. In this case the caller must not leave work
     /// pending.

@@ -70,6 +70,21 @@
 #define HAUL_CHANNEL_ALLOW_USER 8
 
 /**
+ * A helper thread of this end takes part in large copies: see flags in haul_channel_options.
+ */
+#define HAUL_CHANNEL_ENGINE_WORKER 16
+
+/**
+ * The engine auto: a helper thread takes part where that is worth its wake-up.
+ */
+#define HAUL_CHANNEL_ENGINE_AUTO 32
+
+/**
+ * The first queue of a DSA that this process may use makes large copies.
+ */
+#define HAUL_CHANNEL_ENGINE_DSA 64
+
+/**
  * The CPU does not finish what the engine could not do: see flags in haul_engine_options.
  */
 #define HAUL_ENGINE_REPORT_FAULTS 1
@@ -555,7 +570,8 @@ typedef struct haul_channel_options {
     /**
      * HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY | HAUL_CHANNEL_ANY_USER |
      * HAUL_CHANNEL_ALLOW_USER, or 0. If both ends trust each other, they may use mechanisms that a
-     * hostile peer could abuse.
+     * hostile peer could abuse. One of HAUL_CHANNEL_ENGINE_WORKER, HAUL_CHANNEL_ENGINE_AUTO and
+     * HAUL_CHANNEL_ENGINE_DSA makes an engine copy pieces of 64 KiB and more for ring and lease.
      */
     uint32_t flags;
     /**
@@ -1202,8 +1218,8 @@ enum haul_status haul_channel_listen_for(const char *path,
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN if the peer is of a
  * user other than this user and root, and options do not allow that user; HAUL_ERROR_DEADLINE;
- * HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is
- * written only on HAUL_OK.
+ * HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_NO_ENGINE if options
+ * name an engine that this machine lacks; HAUL_ERROR_SYSTEM. channel is written only on HAUL_OK.
  *
  * # Safety
  * listener is NULL or a listener; options is NULL or readable; channel is NULL or writable.

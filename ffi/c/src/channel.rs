@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
 
-use haul_rust::channel::{Channel, Error, Identity, Listener, Receiver, Sender, Settings, pair};
+use haul_rust::channel::{
+    Channel, Error, Identity, Listener, Receiver, Sender, Settings, Users, pair,
+};
 
 use crate::argument::{give, put, take, text_of};
 use crate::options::{haul_channel_options, mechanism_of};
@@ -125,8 +127,9 @@ pub unsafe extern "C" fn haul_channel_listen_for(
         Err(status) => return status,
     };
     // SAFETY: the caller's promise for options.
-    let users = match unsafe { settings_of(options) } {
-        Ok(settings) => settings.users,
+    let options = unsafe { options.as_ref() };
+    let users = match options.map_or(Ok(Users::Own), haul_channel_options::users) {
+        Ok(users) => users,
         Err(status) => return status,
     };
     let make =
@@ -141,8 +144,8 @@ pub unsafe extern "C" fn haul_channel_listen_for(
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN if the peer is of a
 /// user other than this user and root, and options do not allow that user; HAUL_ERROR_DEADLINE;
-/// HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is
-/// written only on HAUL_OK.
+/// HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_NO_ENGINE if options
+/// name an engine that this machine lacks; HAUL_ERROR_SYSTEM. channel is written only on HAUL_OK.
 ///
 /// # Safety
 /// listener is NULL or a listener; options is NULL or readable; channel is NULL or writable.

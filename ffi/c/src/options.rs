@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use haul_rust::channel::{Mechanism, Settings, Users};
+use haul_rust::engine::Queue;
 
 use crate::status::haul_status;
 
@@ -37,6 +38,13 @@ pub const HAUL_CHANNEL_ANY_USER: u32 = 4;
 /// The peer may also be of the user in haul_channel_options.
 pub const HAUL_CHANNEL_ALLOW_USER: u32 = 8;
 
+/// A helper thread of this end takes part in large copies: see flags in haul_channel_options.
+pub const HAUL_CHANNEL_ENGINE_WORKER: u32 = 16;
+/// The engine auto: a helper thread takes part where that is worth its wake-up.
+pub const HAUL_CHANNEL_ENGINE_AUTO: u32 = 32;
+/// The first queue of a DSA that this process may use makes large copies.
+pub const HAUL_CHANNEL_ENGINE_DSA: u32 = 64;
+
 /// Options of a channel at this end. All zeros select the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +58,8 @@ pub struct haul_channel_options {
     pub wait_ms: u64,
     /// HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY | HAUL_CHANNEL_ANY_USER |
     /// HAUL_CHANNEL_ALLOW_USER, or 0. If both ends trust each other, they may use mechanisms that a
-    /// hostile peer could abuse.
+    /// hostile peer could abuse. One of HAUL_CHANNEL_ENGINE_WORKER, HAUL_CHANNEL_ENGINE_AUTO and
+    /// HAUL_CHANNEL_ENGINE_DSA makes an engine copy pieces of 64 KiB and more for ring and lease.
     pub flags: u32,
     /// The haul_channel_mechanism to send with, instead of haul's choice.
     pub mechanism: u32,
@@ -63,12 +72,19 @@ pub struct haul_channel_options {
 const _: () = assert!(size_of::<haul_channel_options>() == 40);
 
 impl haul_channel_options {
+    /// The users that may be at the other end. Opens no engine.
+    pub(crate) fn users(&self) -> Result<Users, haul_status> {
+        let settings = Self { flags: self.flags & !ENGINES, ..*self }.settings();
+        settings.map(|settings| settings.users)
+    }
+
     pub(crate) fn settings(&self) -> Result<Settings, haul_status> {
         let default = Settings::default();
         let known = HAUL_CHANNEL_TRUST
             | HAUL_CHANNEL_INTEGRITY
             | HAUL_CHANNEL_ANY_USER
-            | HAUL_CHANNEL_ALLOW_USER;
+            | HAUL_CHANNEL_ALLOW_USER
+            | ENGINES;
         let users = match self.flags & (HAUL_CHANNEL_ANY_USER | HAUL_CHANNEL_ALLOW_USER) {
             0 => Users::Own,
             HAUL_CHANNEL_ALLOW_USER => Users::OwnAnd(vec![self.user]),
@@ -98,8 +114,24 @@ impl haul_channel_options {
             dirty_fraction: f64::from(self.dirty_percent) / 100.0,
             users,
             mechanism,
+            engine: engine_of(self.flags)?,
         })
     }
+}
+
+const ENGINES: u32 =
+    HAUL_CHANNEL_ENGINE_WORKER | HAUL_CHANNEL_ENGINE_AUTO | HAUL_CHANNEL_ENGINE_DSA;
+
+/// The engine that the flags name.
+fn engine_of(flags: u32) -> Result<Option<Queue>, haul_status> {
+    let name = match flags & ENGINES {
+        0 => return Ok(None),
+        HAUL_CHANNEL_ENGINE_WORKER => "worker",
+        HAUL_CHANNEL_ENGINE_AUTO => "auto",
+        HAUL_CHANNEL_ENGINE_DSA => "dsa",
+        _ => return Err(haul_status::HAUL_ERROR_ARGUMENT),
+    };
+    Ok(Some(Queue::by_name(name)?))
 }
 
 /// A hundred years in milliseconds; longer times would overflow the clock.

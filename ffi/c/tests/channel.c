@@ -424,7 +424,8 @@ static void wrong_arguments_return_errors(void)
     haul_channel_close(NULL);
     haul_channel_listener_close(NULL);
     const haul_channel_options bad[] = {
-        {.flags = 16}, {.mechanism = 9}, {.dirty_percent = 101}, {.user = 1}};
+        {.flags = 128}, {.flags = HAUL_CHANNEL_ENGINE_WORKER | HAUL_CHANNEL_ENGINE_AUTO},
+         {.mechanism = 9}, {.dirty_percent = 101}, {.user = 1}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int fds[2];
         CHECK(haul_channel_pair(fds) == HAUL_OK);
@@ -523,6 +524,11 @@ int main(void)
     haul_channel_options trusted = patient;
     trusted.flags = HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY;
     messages_reach_other_process(&trusted, 1);
+    haul_channel_options helped = patient;
+    helped.flags = HAUL_CHANNEL_ENGINE_WORKER;
+    messages_reach_other_process(&helped, 0);
+    helped.flags = HAUL_CHANNEL_ENGINE_AUTO | HAUL_CHANNEL_TRUST;
+    messages_reach_other_process(&helped, 0);
     sending_advances_and_finishes();
     free_abandons_message();
     halves_work_in_two_threads();

@@ -5,6 +5,7 @@
 
 use crate::pages::buffer::Buffer;
 use crate::shared::account::Account;
+use crate::shared::beside::Copying;
 use crate::shared::checksum::Sum;
 use crate::shared::error::Error;
 use crate::shared::header::Header;
@@ -96,6 +97,11 @@ pub(crate) trait Sends: Sized {
     /// Bytes that this end has moved since the header was published.
     fn progress(&self) -> u64 {
         0
+    }
+
+    /// The copy of an engine that must end before this end can move the next bytes.
+    fn copying(&mut self) -> Option<&mut Copying> {
+        None
     }
 
     /// Whether the checksum is computed while the bytes are moved.

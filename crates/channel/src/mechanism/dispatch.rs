@@ -4,6 +4,7 @@ use super::contract::{Begun, Destination, Incoming, Outgoing, Receives, Sends, T
 use super::sealed::Building;
 use super::{double, inline, lease, pull, ring, sealed, staged};
 use crate::pages::pool::Pools;
+use crate::shared::beside::Copying;
 use crate::shared::error::Error;
 use crate::shared::header::Header;
 use crate::shared::lane::Lane;
@@ -172,6 +173,10 @@ impl AnySending {
 
     pub(crate) fn progress(&self) -> u64 {
         each!(self, |one| one.progress())
+    }
+
+    pub(crate) fn copying(&mut self) -> Option<&mut Copying> {
+        each!(self, |one| one.copying())
     }
 
     pub(crate) fn sums(&self) -> bool {

@@ -72,7 +72,7 @@ impl Receives for Receiving {
 /// Copies the message into its slot.
 fn write(lane: &Lane, message: Message, source: &mut Source<'_>, length: usize) {
     let at = lane.slot(message) + HEADER_BYTES;
-    source.write_to(&lane.link.region, at, length, hint(lane, length));
+    source.write_to(&lane.link.region, at, length, hint(lane, length), None);
 }
 
 /// The hint for the copy into a slot: how the slot's cache lines are used next. The hint is the

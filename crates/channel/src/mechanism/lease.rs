@@ -23,8 +23,9 @@ use super::contract::{
 };
 use crate::pages::buffer::Buffer;
 use crate::pages::pool::{POOLS_MAX, Pool, Pools};
+use crate::shared::beside::{BYTES_MIN, Copying, Keeper};
 use crate::shared::error::Error;
-use crate::shared::header::Header;
+use crate::shared::header::{Header, SumState};
 use crate::shared::lane::Lane;
 use crate::shared::layout::{
     ABANDONED, LEASE_FILLED, OFFERED, OFFERED_AT, OFFERED_KEPT, OFFERED_POOL,
@@ -38,6 +39,8 @@ use haul_peer::region::Region;
 
 /// Number of bytes that are copied between two checks of the clock and the peer, in about 0.1 ms.
 const STEP_BYTES: u64 = 1 << 20;
+/// The same while an engine copies the bytes: a helper thread and this thread share them.
+const STEP_BYTES_BESIDE: u64 = 4 << 20;
 /// Number of bytes for which one system call allocates a pool's pages.
 const BACKED_BYTES: usize = 4 << 20;
 /// From this size on, stores to the target bypass the caches, see `ring`.
@@ -53,7 +56,7 @@ pub(crate) struct MappedPools {
 #[derive(Debug)]
 struct MappedPool {
     number: u64,
-    region: Region,
+    region: Arc<Region>,
     /// Number of bytes from the pool's beginning that have allocated pages.
     backed: usize,
 }
@@ -74,7 +77,7 @@ impl MappedPools {
             let file =
                 lane.link.take_file(Kind::Pool, number, "one memory file for a pool").ok()?;
             let size = usize::try_from(rustix::fs::fstat(&file).ok()?.st_size).ok()?;
-            let region = Region::open(file, size, Sealed::Size).ok()?;
+            let region = Arc::new(Region::open(file, size, Sealed::Size).ok()?);
             *slot = Some(MappedPool { number, region, backed: 0 });
         }
         slot.as_mut()
@@ -106,11 +109,21 @@ pub(crate) struct Sending {
     length: u64,
     /// The number of bytes copied.
     copied: u64,
+    /// The next bytes, which an engine copies while the sender does something else.
+    ahead: Option<Ahead>,
+}
+
+/// Bytes that an engine copies.
+#[derive(Debug)]
+struct Ahead {
+    copying: Copying,
+    region: Arc<Region>,
+    bytes: usize,
 }
 
 impl Sending {
     pub(crate) fn new(length: u64) -> Self {
-        Self { length, copied: 0 }
+        Self { length, copied: 0, ahead: None }
     }
 
     /// The location of the next bytes, with their pages allocated, if the whole message fits there.
@@ -119,7 +132,7 @@ impl Sending {
         lane: &mut Lane,
         mapped: &'a mut MappedPools,
         step: usize,
-    ) -> Option<(&'a Region, usize)> {
+    ) -> Option<(&'a Arc<Region>, usize)> {
         let (number, offset) = (lane.load(OFFERED_POOL), lane.load(OFFERED_AT));
         if self.copied == 0 {
             mapped.keep(lane.load(OFFERED_KEPT));
@@ -129,6 +142,26 @@ impl Sending {
         let at = (offset + self.copied) as usize;
         mapped_pool.back(lane, at + step).ok()?;
         Some((&mapped_pool.region, at))
+    }
+
+    /// Counts the next bytes as copied, and reports the whole message to the receiver.
+    fn note_copied(
+        &mut self,
+        out: &mut Outgoing<'_, '_>,
+        region: &Region,
+        bytes: usize,
+    ) -> Result<Step<Then>, Error> {
+        if region.is_broken() {
+            return Err(Error::memory_gone());
+        }
+        self.copied += bytes as u64;
+        out.account.copied_bytes += bytes as u64;
+        if self.copied < self.length {
+            return Ok(Step::Moved);
+        }
+        out.lane.put_sum(out.message, out.source.sum());
+        out.lane.signal(LEASE_FILLED, out.message.count());
+        Ok(Step::Done(Then::Complete))
     }
 }
 
@@ -158,28 +191,42 @@ impl Sends for Sending {
         if !out.lane.names(OFFERED, out.message) {
             return Ok(Step::Blocked);
         }
-        let step = (self.length - self.copied).min(STEP_BYTES) as usize;
+        if let Some(ahead) = &mut self.ahead {
+            if !ahead.copying.has_ended() {
+                return Ok(Step::Blocked);
+            }
+            let Ahead { region, bytes, .. } = self.ahead.take().expect("it was just there");
+            return self.note_copied(out, &region, bytes);
+        }
+        let link = Arc::clone(&out.lane.link);
+        let beside = link.beside.as_ref().filter(|_| out.source.sum() == SumState::None);
+        let most = if beside.is_some() { STEP_BYTES_BESIDE } else { STEP_BYTES };
+        let step = (self.length - self.copied).min(most) as usize;
         let Some((region, at)) = self.location(out.lane, mapped, step) else {
             out.lane.signal(ABANDONED, out.message.count());
             return Ok(Step::Done(Then::Answer));
         };
         let hint = if self.length < STREAMED_BYTES_MIN { Hint::ReadSoon } else { Hint::Streamed };
-        out.source.write_to(region, at, step, hint);
-        if region.is_broken() {
-            return Err(Error::memory_gone());
-        }
-        self.copied += step as u64;
-        out.account.copied_bytes += step as u64;
-        if self.copied < self.length {
+        if let (Some(beside), Some(bytes)) = (beside, out.source.shared_bytes())
+            && step >= BYTES_MIN
+        {
+            let memory = (&**region, at, Arc::clone(region) as Keeper);
+            // SAFETY: the region is mapped while it exists, and the copy keeps it.
+            let copying = unsafe { beside.start(memory, (bytes, self.copied), step, hint) };
+            self.ahead = Some(Ahead { copying, region: Arc::clone(region), bytes: step });
+            out.source.seek(self.copied + step as u64);
             return Ok(Step::Moved);
         }
-        out.lane.put_sum(out.message, out.source.sum());
-        out.lane.signal(LEASE_FILLED, out.message.count());
-        Ok(Step::Done(Then::Complete))
+        out.source.write_to(region, at, step, hint, beside);
+        self.note_copied(out, region, step)
     }
 
     fn progress(&self) -> u64 {
         self.copied
+    }
+
+    fn copying(&mut self) -> Option<&mut Copying> {
+        self.ahead.as_mut().map(|ahead| &mut ahead.copying)
     }
 }
 

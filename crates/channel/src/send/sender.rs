@@ -90,6 +90,42 @@ impl Sender {
         self.start(Source::one(bytes), None)
     }
 
+    /// Begins to send a message whose bytes this end shares with the caller, without waiting.
+    ///
+    /// If the mechanism is `ring` or `lease`, [`Settings::engine`](crate::Settings::engine) copies
+    /// the bytes while the caller does something else. Each call of [`Sending::advance`] publishes
+    /// what the engine has copied, and starts the next copy. The descriptor is also readable when
+    /// a copy has ended. The receiver gets a piece only when all of its bytes are there.
+    ///
+    /// When the message is complete, no copy uses the bytes any more. A caller that has kept a
+    /// clone then owns them alone, and can change them by [`Arc::get_mut`].
+    ///
+    /// # Errors
+    /// The errors of [`send`](Self::send).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use haul_channel::{Channel, Settings, pair};
+    /// use haul_engine::Queue;
+    /// let (one, other) = pair()?;
+    /// let receiver = std::thread::spawn(move || {
+    ///     let mut channel = Channel::accept_over(other, &Settings::default())?;
+    ///     channel.recv().map(|message| message.len())
+    /// });
+    /// let settings = Settings { engine: Some(Queue::auto()?), ..Settings::default() };
+    /// let mut channel = Channel::connect_over(one, &settings)?;
+    /// let mut bytes = Arc::new(vec![7; 1 << 20]);
+    /// let sending = channel.start_send_shared(Arc::clone(&bytes))?;
+    /// let sum: u64 = (0..1000).sum(); // runs while the engine copies
+    /// sending.finish()?;
+    /// Arc::get_mut(&mut bytes).expect("no copy uses them")[0] = 1;
+    /// assert_eq!((receiver.join().unwrap()?, sum), (1 << 20, 499_500));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_send_shared(&mut self, bytes: Arc<Vec<u8>>) -> Result<Sending<'_>, Error> {
+        self.start(Source::shared(bytes), None)
+    }
+
     fn start<'a>(
         &'a mut self,
         mut source: Source<'a>,

@@ -9,6 +9,7 @@ use super::outbox::Outbox;
 use crate::mechanism::contract::{Begun, Outgoing, Then};
 use crate::mechanism::dispatch::{AnySending, SenderStates};
 use crate::shared::account::{Account, Meter};
+use crate::shared::beside::Copying;
 use crate::shared::error::Error;
 use crate::shared::header::{Header, SumState};
 use crate::shared::lane::Lane;
@@ -332,6 +333,10 @@ impl Transfer for Sending<'_> {
     fn has_begun(&self) -> bool {
         let lane = &self.outbox.lane;
         self.is_out() && (lane.is_refused(self.message) || self.before.is_over(lane))
+    }
+
+    fn copying(&mut self) -> Option<&mut Copying> {
+        self.by.copying().filter(|_| self.state == State::Moving)
     }
 }
 

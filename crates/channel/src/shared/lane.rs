@@ -370,6 +370,13 @@ impl Lane {
         self.link.poller.clear_pending(self.index);
     }
 
+    /// Makes the event of the engine's copies unreadable, before a call that does not wait.
+    pub(crate) fn clear_copied(&self) {
+        if let Some(beside) = &self.link.beside {
+            beside.clear(self.half == Half::Sending);
+        }
+    }
+
     /// Begins a call to this half. The first call after a fork takes the half over from the
     /// process that used it, if `is_current` returns true, that is, if the half was not used
     /// since. Returns whether this call took the half over.

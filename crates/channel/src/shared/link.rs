@@ -10,6 +10,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use super::beside::Beside;
 use super::error::Error;
 use super::handshake::Agreement;
 use super::layout;
@@ -68,6 +69,8 @@ pub(crate) struct Link {
     pub(crate) can_pull: bool,
     pub(crate) peer_can_pull: bool,
     pub(crate) settings: Settings,
+    /// The engine of this end.
+    pub(crate) beside: Option<Beside>,
     /// Whether a transfer failed, so that the shared words are no longer reliable.
     pub(crate) is_broken: AtomicBool,
     /// Whether each half of the channel has its own thread.
@@ -112,6 +115,10 @@ impl Link {
         lane: usize,
     ) -> Result<Self, Error> {
         let poller = Poller::new(socket.as_fd())?;
+        let beside = settings.engine.as_ref().map(Beside::new).transpose()?;
+        if let Some(beside) = &beside {
+            poller.add(beside.bell().as_fd())?;
+        }
         let peer = Arc::new(agreed.peer);
         let peers = [Arc::clone(&peer), peer];
         Ok(Self {
@@ -124,6 +131,7 @@ impl Link {
             can_pull: agreed.can_pull,
             peer_can_pull: agreed.peer_can_pull,
             settings,
+            beside,
             is_broken: AtomicBool::new(false),
             is_split: AtomicBool::new(false),
             arrivals: Mutex::default(),

@@ -10,6 +10,7 @@
 //! - `message`: the number of a message in its direction;
 //! - `layout`: offsets and sizes in the shared memory;
 //! - `settings`: settings of a channel;
+//! - `beside`: copies by an engine, beside the CPU;
 //! - `pace`: how much of the ring a message uses, and in which pieces;
 //! - `checksum`: two sums over the bytes of a message;
 //! - `header`: the header in a message's slot;
@@ -35,6 +36,7 @@
 pub(crate) mod account;
 pub(crate) mod affinity;
 pub(crate) mod bell;
+pub(crate) mod beside;
 pub(crate) mod checksum;
 pub(crate) mod closing;
 pub(crate) mod counter;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::layout;
 use super::machine;
 use super::names::Mechanism;
+use haul_engine::Queue;
 use haul_peer::users::Users;
 
 /// The settings of one end of a channel. The other end has its own settings.
@@ -37,11 +38,19 @@ pub struct Settings {
     /// The mechanism of all messages; `None` for haul's choice. Messages of length zero are
     /// always inline.
     pub mechanism: Option<Mechanism>,
+    /// The engine that copies pieces of 64 KiB and more of this end: into the ring, out of the
+    /// ring, and into the target of `lease`. `None`: the calling thread alone. An engine that
+    /// fails or disappears is replaced by the CPU. Messages with a checksum do not use it.
+    ///
+    /// In [`send`](crate::Channel::send) and [`recv_into`](crate::Channel::recv_into), which wait,
+    /// the calling thread takes part in the copy. With
+    /// [`start_send_shared`](crate::Channel::start_send_shared), it does something else meanwhile.
+    pub engine: Option<Queue>,
 }
 
 impl Default for Settings {
     /// The defaults: 30 seconds to begin, 30 to end; the calling user and root; 64 GiB; no trust;
-    /// a receiver that does not write; no checksum; haul's choice of the mechanism.
+    /// a receiver that does not write; no checksum; haul's choice of the mechanism; no engine.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(30),
@@ -52,6 +61,7 @@ impl Default for Settings {
             dirty_fraction: 0.0,
             integrity: false,
             mechanism: None,
+            engine: None,
         }
     }
 }

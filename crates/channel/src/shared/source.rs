@@ -1,9 +1,11 @@
 //! The bytes of a message to send: one slice, or several.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 
 use haul_copy::Hint;
 
+use super::beside::{BYTES_MIN, Beside};
 use super::checksum::{SUM_BYTES, Sum};
 use super::header::SumState;
 use haul_peer::region::Region;
@@ -35,11 +37,21 @@ pub(crate) struct Walk {
 enum Parts<'a> {
     One([IoSlice<'a>; 1]),
     Many(&'a [IoSlice<'a>]),
+    /// The slice is of these bytes, which do not change and do not move while the `Arc` exists.
+    Shared([IoSlice<'a>; 1], Arc<Vec<u8>>),
 }
 
 impl<'a> Source<'a> {
     pub(crate) fn one(bytes: &'a [u8]) -> Self {
         Self::new(Parts::One([IoSlice::new(bytes)]))
+    }
+
+    /// Bytes that an engine may copy while the caller does something else.
+    pub(crate) fn shared(bytes: Arc<Vec<u8>>) -> Self {
+        // SAFETY: the slice is readable and constant while the `Arc` exists, which is beside it in
+        // the same value. No code copies the slice out of it.
+        let all = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
+        Self::new(Parts::Shared([IoSlice::new(all)], bytes))
     }
 
     pub(crate) fn many(parts: &'a [IoSlice<'a>]) -> Self {
@@ -48,7 +60,7 @@ impl<'a> Source<'a> {
 
     fn new(parts: Parts<'a>) -> Self {
         let all = match &parts {
-            Parts::One(one) => &one[..],
+            Parts::One(one) | Parts::Shared(one, _) => &one[..],
             Parts::Many(many) => many,
         };
         // Several parts may be the same bytes, so the sum can overflow.
@@ -90,8 +102,16 @@ impl<'a> Source<'a> {
 
     pub(crate) fn parts(&self) -> &[IoSlice<'a>] {
         match &self.parts {
-            Parts::One(one) => one,
+            Parts::One(one) | Parts::Shared(one, _) => one,
             Parts::Many(many) => many,
+        }
+    }
+
+    /// The bytes of [`shared`](Self::shared).
+    pub(crate) fn shared_bytes(&self) -> Option<&Arc<Vec<u8>>> {
+        match &self.parts {
+            Parts::Shared(_, bytes) => Some(bytes),
+            Parts::One(_) | Parts::Many(_) => None,
         }
     }
 
@@ -100,13 +120,23 @@ impl<'a> Source<'a> {
         self.length
     }
 
-    /// Reads the next `length` bytes and copies them into shared memory at `offset`.
-    pub(crate) fn write_to(&mut self, region: &Region, offset: usize, length: usize, hint: Hint) {
-        self.take(length, |at, piece, sum| match sum {
-            Some((sum, place)) => {
+    /// Reads the next `length` bytes and copies them into shared memory at `offset`, together with
+    /// the engine if there is one.
+    pub(crate) fn write_to(
+        &mut self,
+        region: &Region,
+        offset: usize,
+        length: usize,
+        hint: Hint,
+        beside: Option<&Beside>,
+    ) {
+        let beside = |piece: &[u8]| beside.filter(|_| piece.len() >= BYTES_MIN);
+        self.take(length, |at, piece, sum| match (sum, beside(piece)) {
+            (Some((sum, place)), _) => {
                 sum.write(place, (region, offset + at), piece, hint == Hint::Streamed)
             }
-            None => region.write(offset + at, piece, hint),
+            (None, Some(beside)) => beside.write(region, offset + at, piece, hint),
+            (None, None) => region.write(offset + at, piece, hint),
         });
     }
 

@@ -2,11 +2,13 @@
 //! steps. `waiting` says how an end waits meanwhile.
 
 use std::hint;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use haul_model::Bytes;
 
 use super::bell::{ASLEEP, POLLING};
+use super::beside::Copying;
 use super::error::Error;
 use super::lane::Lane;
 use super::waiting::{Next, Waiting};
@@ -20,6 +22,8 @@ const SLEEP_MIN: Duration = Duration::from_millis(5);
 const TURN: Duration = Duration::from_millis(1);
 /// The longest sleep, and so the longest delay until the death of a peer is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
+/// How long an end takes part in an engine's copy before it publishes what is there.
+const COPY_MAX: Duration = Duration::from_micros(20);
 
 /// The result of one step of a transfer.
 #[derive(Debug)]
@@ -60,6 +64,11 @@ pub(crate) trait Transfer {
 
     /// Whether the peer has begun with this message. From then on the deadline applies.
     fn has_begun(&self) -> bool;
+
+    /// The copy of an engine that must end before the next bytes can move, if there is one.
+    fn copying(&mut self) -> Option<&mut Copying> {
+        None
+    }
 }
 
 /// Steps a transfer until it is complete, the peer is gone, or the time has ended.
@@ -99,6 +108,13 @@ fn drive_until<T: Transfer>(
                 (waiting, announced, sleep) = (Waiting::default(), None, SLEEP_MIN);
             }
             Step::Blocked => {
+                if let Some(copying) = transfer.copying() {
+                    copying.wait_for(COPY_MAX);
+                    if is_over(&mut clock, transfer)? {
+                        return Ok(None);
+                    }
+                    continue;
+                }
                 let Some(seen) = announced.take() else {
                     match waiting.next(transfer.lane(), &mut clock) {
                         Next::Poll => hint::spin_loop(),
@@ -142,6 +158,7 @@ pub(crate) fn poll<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option
 /// should poll the link's descriptor.
 pub(crate) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>, Error> {
     transfer.lane().clear_pending();
+    transfer.lane().clear_copied();
     transfer.lane().link.read_socket();
     let mut start = None;
     let mut has_left = |transfer: &mut T| {
@@ -176,6 +193,10 @@ pub(crate) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>
     // On a broken channel the socket is no longer read and stays readable, so the caller must not
     // poll it again.
     transfer.lane().link.check_whole()?;
+    let link = Arc::clone(&transfer.lane().link);
+    if let (Some(beside), Some(copying)) = (&link.beside, transfer.copying()) {
+        beside.await_end(copying);
+    }
     Ok(None)
 }
 

@@ -5,10 +5,13 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use haul_channel::{Account, Building, Channel, Error, Listener, Mechanism, Settings};
+use haul_engine::Queue;
 
+use crate::beside;
 use crate::handed_over;
 use crate::permission;
 use crate::starved;
@@ -29,7 +32,7 @@ fn peer() {
     let (what, mechanism, path) =
         (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
     let mechanism: Mechanism = mechanism.parse().unwrap();
-    let settings = by(mechanism);
+    let (what, settings) = settings_of(what, mechanism);
     match what {
         "by-name" => return permission::send_by_name(Path::new(path), mechanism),
         "stranger" => return permission::read_as_a_stranger(path),
@@ -37,6 +40,10 @@ fn peer() {
         "connect-as-other-user" => return users::connect_as_other_user(Path::new(path)),
         "connect-without-a-number" => return users::connect_without_a_number(Path::new(path)),
         "listen-until-killed" => return users::listen_until_killed(Path::new(path)),
+        "fork-beside" => {
+            let connect = |settings: &Settings| Channel::connect(Path::new(path), settings);
+            return beside::fork_within_message(|settings| connect(settings).unwrap());
+        }
         _ => {}
     }
     if what == "forbid-all" {
@@ -47,7 +54,12 @@ fn peer() {
     match what {
         "send" => {
             for seed in 0.. {
-                if give(&mut channel, mechanism, &pattern(size(mechanism), seed)).is_err() {
+                let bytes = pattern(size(mechanism), seed);
+                let sent = match settings.engine.is_some() && seed % 3 > 0 {
+                    true => give_shared(&mut channel, bytes),
+                    false => give(&mut channel, mechanism, &bytes),
+                };
+                if sent.is_err() {
                     return;
                 }
             }
@@ -81,6 +93,14 @@ fn peer() {
     }
 }
 
+/// The role without the suffix for an engine, and the settings with or without one.
+fn settings_of(what: &str, mechanism: Mechanism) -> (&str, Settings) {
+    match what.strip_suffix("+worker") {
+        Some(what) => (what, beside::with(mechanism, &Queue::worker().unwrap())),
+        None => (what, by(mechanism)),
+    }
+}
+
 /// Whether the other end of `double` copied the whole message.
 fn is_all_by_the_peer(account: &Account) -> bool {
     account.mechanism == Mechanism::Double && account.copied_bytes == 0
@@ -98,6 +118,10 @@ fn give(channel: &mut Channel, mechanism: Mechanism, bytes: &[u8]) -> Result<Acc
     let mut building = Building::new(bytes.len())?;
     building.copy_from_slice(bytes);
     channel.send_built(building)
+}
+
+fn give_shared(channel: &mut Channel, bytes: Vec<u8>) -> Result<Account, Error> {
+    channel.start_send_shared(Arc::new(bytes))?.finish()
 }
 
 pub(crate) struct Started(pub(crate) Child);
@@ -155,7 +179,7 @@ fn each_kill(
     for _ in 0..count {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let peer = start(what, mechanism, &path);
-        let channel = listener.accept(&by(mechanism)).unwrap();
+        let channel = listener.accept(&settings_of(what, mechanism).1).unwrap();
         slowest = slowest.max(each(channel, peer, Duration::from_micros((state >> 33) % 12_000)));
     }
     eprintln!("{mechanism}, {what}: {count} killed, known after {slowest:?} at most");
@@ -180,8 +204,8 @@ fn receive(channel: &mut Channel, target: &mut [u8], is_new: bool) -> Result<Acc
     Ok(got.account().clone())
 }
 
-fn a_sender_killed(mechanism: Mechanism) {
-    each_kill("send", mechanism, |mut channel, peer, time| {
+fn a_sender_killed(what: &str, mechanism: Mechanism) {
+    each_kill(what, mechanism, |mut channel, peer, time| {
         let killer = kill_after(peer, time);
         let mut target = vec![0; size(mechanism)];
         for seed in 0.. {
@@ -206,13 +230,18 @@ fn a_sender_killed(mechanism: Mechanism) {
     });
 }
 
-fn a_receiver_killed(mechanism: Mechanism) {
+fn a_receiver_killed(what: &str, mechanism: Mechanism) {
     let bytes = pattern(size(mechanism), 0);
-    each_kill("receive", mechanism, |mut channel, peer, time| {
+    each_kill(what, mechanism, |mut channel, peer, time| {
         let killer = kill_after(peer, time);
         let start = Instant::now();
         let error = loop {
             if let Err(error) = give(&mut channel, mechanism, &bytes) {
+                break error;
+            }
+            if mechanism != Mechanism::Sealed
+                && let Err(error) = give_shared(&mut channel, bytes.clone())
+            {
                 break error;
             }
         };
@@ -224,8 +253,14 @@ fn a_receiver_killed(mechanism: Mechanism) {
 }
 
 fn either_killed(mechanism: Mechanism) {
-    a_sender_killed(mechanism);
-    a_receiver_killed(mechanism);
+    a_sender_killed("send", mechanism);
+    a_receiver_killed("receive", mechanism);
+}
+
+/// Like [`either_killed`]; a helper thread of each end copies.
+fn either_killed_beside(mechanism: Mechanism) {
+    a_sender_killed("send+worker", mechanism);
+    a_receiver_killed("receive+worker", mechanism);
 }
 
 #[test]
@@ -236,6 +271,16 @@ fn killed_ends_of_inline_tear_nothing() {
 #[test]
 fn killed_ends_of_ring_tear_nothing() {
     either_killed(Mechanism::Ring);
+}
+
+#[test]
+fn killed_ends_of_ring_with_engine_tear_nothing() {
+    either_killed_beside(Mechanism::Ring);
+}
+
+#[test]
+fn killed_ends_of_lease_with_engine_tear_nothing() {
+    either_killed_beside(Mechanism::Lease);
 }
 
 #[test]

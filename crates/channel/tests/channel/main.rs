@@ -1,9 +1,11 @@
 //! Tests of every mechanism, and of hostile peers.
 
+mod beside;
 mod conformance;
 mod deadlines;
 mod death;
 mod handed_over;
+mod held;
 mod hostile;
 mod hostile_closing;
 mod hostile_memory;

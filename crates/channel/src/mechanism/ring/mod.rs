@@ -35,13 +35,22 @@
 //! KiB; a receiver that stays half a ring behind; `rep movsb` at either end; copying four pages
 //! in parallel. A ring of 4 MiB stays in the last cache and gains a third there, but it is more
 //! memory than a channel may use.
+//!
+//! From the bottom up:
+//!
+//! - `run`: the location of a message's pieces;
+//! - `sleep_history`: whether the sender sleeps now and then;
+//! - `ahead`: pieces that an engine copies while the sender does something else.
 
+mod ahead;
 mod run;
+mod sleep_history;
 
 use haul_copy::Hint;
 
 use super::contract::{Begun, Incoming, Outgoing, Receives, Sends, Taken, Then};
 use super::window;
+use crate::shared::beside::{BYTES_MIN, Copying};
 use crate::shared::checksum::Sum;
 use crate::shared::distance::Distance;
 use crate::shared::error::Error;
@@ -53,7 +62,9 @@ use crate::shared::message::Message;
 use crate::shared::pace::{PIECE_BYTES_MIN, Pace};
 use crate::shared::source::Source;
 use crate::shared::transfer::Step;
+use ahead::Ahead;
 use run::{Piece, Run};
+pub(crate) use sleep_history::SleepHistory;
 
 /// From this size on, stores to the target bypass the caches, which would not hold the target
 /// together with the source. It is half the last cache of a core complex of EPYC; at 4 MiB, cached
@@ -64,10 +75,6 @@ const TARGET_STREAMED_BYTES_MIN: u64 = 16 << 20;
 /// own caches, and the evicted lines go to the last cache, which is fast
 /// (`bench/record/2026-11-22-zen4-2cpu-channel`).
 const RING_STREAMED_BYTES_MIN: u64 = 32 << 20;
-/// Number of messages that a sender must send without sleeping before it uses less of the ring.
-/// The number is so large that a sender which sleeps now and then, because the ends share a
-/// processor, uses the whole ring.
-const AWAKE_MIN: u32 = 64;
 
 /// When a piece is published to the receiver.
 #[derive(Clone, Copy, Debug)]
@@ -86,34 +93,6 @@ fn hint(run: &Run, distance: Distance) -> Hint {
     match is_long || distance.is_far() {
         true => Hint::Streamed,
         false => Hint::Handover,
-    }
-}
-
-/// Whether a sender has to sleep now and then until the receiver has made room.
-#[derive(Debug)]
-pub(crate) struct SleepHistory {
-    /// How often the sender had slept at the last call.
-    seen: u64,
-    /// Number of messages since the sender last slept.
-    since: u32,
-}
-
-impl Default for SleepHistory {
-    fn default() -> Self {
-        Self { seen: 0, since: AWAKE_MIN }
-    }
-}
-
-impl SleepHistory {
-    /// Records that a message begins. The sender has slept `sleeps` times in all.
-    pub(crate) fn note(&mut self, sleeps: u64) {
-        self.since = if sleeps == self.seen { self.since.saturating_add(1) } else { 0 };
-        self.seen = sleeps;
-    }
-
-    /// Whether the sender has not slept for many messages.
-    pub(crate) fn is_awake(&self) -> bool {
-        self.since >= AWAKE_MIN
     }
 }
 
@@ -165,11 +144,13 @@ impl SenderState {
 #[derive(Debug)]
 pub(crate) struct Sending {
     run: Run,
+    /// Pieces that an engine copies while the sender does something else.
+    ahead: Option<Ahead>,
 }
 
 impl Sending {
     pub(crate) fn new(link: &Link, length: u64) -> Self {
-        Self { run: Run::new(0, length, link.chunk_bytes, Pace::default()) }
+        Self { run: Run::new(0, length, link.chunk_bytes, Pace::default()), ahead: None }
     }
 
     /// The remainder, from `offset` on, of a message that another mechanism began.
@@ -184,7 +165,27 @@ impl Sending {
         out.source.seek(offset);
         let run = Run::new(offset, out.length, out.lane.link.chunk_bytes, Pace::default());
         state.back(&run, out)?;
-        Ok(Self { run })
+        Ok(Self { run, ahead: None })
+    }
+
+    /// Publishes pieces that an engine has copied, or starts to copy the next ones.
+    fn go_ahead(
+        &mut self,
+        state: &mut SenderState,
+        out: &mut Outgoing<'_, '_>,
+    ) -> Result<Step<()>, Error> {
+        let (lane, run) = (&mut *out.lane, &mut self.run);
+        let Some(ahead) = &mut self.ahead else {
+            let counts = (state.filled, &mut state.drained);
+            self.ahead = Ahead::start(lane, out.source, run, counts)?;
+            return Ok(if self.ahead.is_some() { Step::Moved } else { Step::Blocked });
+        };
+        let before = run.offset;
+        let has_ended = ahead.publish(lane, run, &mut state.filled);
+        if has_ended {
+            self.ahead = None;
+        }
+        Ok(if has_ended || self.run.offset > before { Step::Moved } else { Step::Blocked })
     }
 }
 
@@ -220,9 +221,14 @@ impl Sends for Sending {
         state: &mut SenderState,
         out: &mut Outgoing<'_, '_>,
     ) -> Result<Step<Then>, Error> {
-        let counts = (&mut state.filled, &mut state.drained);
         let (before, signal) = (self.run.offset, Signal::Now(out.message));
-        let step = fill(out.lane, out.source, &mut self.run, counts, signal)?;
+        let step = match self.ahead.is_some() || ahead::is_possible(out.lane, out.source) {
+            true => self.go_ahead(state, out)?,
+            false => {
+                let counts = (&mut state.filled, &mut state.drained);
+                fill(out.lane, out.source, &mut self.run, counts, signal)?
+            }
+        };
         out.account.copied_bytes += self.run.offset - before;
         Ok(match step {
             _ if self.run.is_complete() => Step::Done(Then::Complete),
@@ -233,6 +239,10 @@ impl Sends for Sending {
 
     fn progress(&self) -> u64 {
         self.run.offset
+    }
+
+    fn copying(&mut self) -> Option<&mut Copying> {
+        self.ahead.as_mut().map(|ahead| &mut ahead.copying)
     }
 }
 
@@ -279,6 +289,29 @@ impl Receives for Receiving {
     }
 }
 
+/// Whether the cells up to `end` are free. `filled` is the sender's own count, `drained` the
+/// receiver's count at the last read.
+///
+/// # Errors
+/// [`Error::Protocol`] if the receiver's count of emptied cells is impossible.
+#[inline]
+fn has_room(
+    lane: &mut Lane,
+    run: &Run,
+    end: u64,
+    (filled, drained): (u64, &mut u64),
+) -> Result<bool, Error> {
+    if end - *drained <= run.cells {
+        return Ok(true);
+    }
+    let reported = lane.load_timed(layout::DRAINED, *drained);
+    if !(*drained..=filled).contains(&reported) {
+        return Err(Error::protocol("count of emptied ring cells", reported, filled));
+    }
+    *drained = reported;
+    Ok(end - reported <= run.cells)
+}
+
 /// Fills one piece of a message. `filled` is the sender's own count, `drained` the receiver's count
 /// at the last read.
 ///
@@ -295,17 +328,11 @@ fn fill(
         return Ok(Step::Done(()));
     }
     let Piece { start, length, end } = run.next(*filled);
-    if end - *drained > run.cells {
-        let reported = lane.load_timed(layout::DRAINED, *drained);
-        if !(*drained..=*filled).contains(&reported) {
-            return Err(Error::protocol("count of emptied ring cells", reported, *filled));
-        }
-        *drained = reported;
-        if end - reported > run.cells {
-            return Ok(Step::Blocked);
-        }
+    if !has_room(lane, run, end, (*filled, drained))? {
+        return Ok(Step::Blocked);
     }
-    source.write_to(&lane.link.region, lane.cell(start), length, hint(run, lane.distance));
+    let (link, hint) = (&lane.link, hint(run, lane.distance));
+    source.write_to(&link.region, lane.cell(start), length, hint, link.beside.as_ref());
     run.offset += length as u64;
     *filled = end;
     match signal {
@@ -347,10 +374,11 @@ fn drain(
     let is_streamed = run.length >= TARGET_STREAMED_BYTES_MIN;
     let (region, cell) = (&lane.link.region, lane.cell(start));
     let location = &mut target[run.offset as usize..][..length];
-    match sum {
-        Some(sum) => sum.read(run.offset, (region, cell), location, is_streamed),
-        None if is_streamed => region.read(cell, location, Hint::Streamed),
-        None => region.read(cell, location, Hint::Handover),
+    let hint = if is_streamed { Hint::Streamed } else { Hint::Handover };
+    match (sum, lane.link.beside.as_ref().filter(|_| length >= BYTES_MIN)) {
+        (Some(sum), _) => sum.read(run.offset, (region, cell), location, is_streamed),
+        (None, Some(beside)) => beside.read(region, cell, location, hint),
+        (None, None) => region.read(cell, location, hint),
     }
     run.offset += length as u64;
     *drained = end;
@@ -361,25 +389,4 @@ fn drain(
         lane.signal_lazily(layout::DRAINED, end, run.next(end).end <= reported);
     }
     Ok(Step::Moved)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sender_that_slept_uses_whole_ring_until_it_has_sent_many_messages_awake() {
-        let mut sleep_history = SleepHistory::default();
-        let mut is_awake = |sleeps| {
-            sleep_history.note(sleeps);
-            sleep_history.is_awake()
-        };
-        assert!(is_awake(0));
-        assert!(!is_awake(1));
-        for _ in 1..AWAKE_MIN {
-            assert!(!is_awake(1));
-        }
-        assert!(is_awake(1));
-        assert!(!is_awake(3));
-    }
 }
