@@ -9,6 +9,7 @@ use haul_experiments::channel::protocol::Side;
 use haul_experiments::channel::{Peer, Target};
 use haul_model::{Bytes, Sizes};
 
+use super::engine::usable;
 use super::number::number;
 use super::time::budget;
 use super::users::Allowed;
@@ -167,6 +168,7 @@ pub(crate) struct Recv {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul channel bench --sizes 256MiB --against ucx,mpi,pipe\n  \
     haul channel bench --sizes 64..64KiB --mechanism auto,inline,ring --json > small.jsonl\n  \
+    haul channel bench --sizes 1MiB,64MiB --mechanism ring,lease --engine worker,auto\n  \
     haul channel bench --experiment-2014\n\n\
     Peers: ucx, mpi, iceoryx2, pipe, unix, 2014 (the 2014 memcpy against vmsplice experiment: \
     shared memory of the whole size with two copies, and vmsplice at both ends), memcpy (one warm \
@@ -188,6 +190,10 @@ pub(crate) struct Bench {
     /// haul's choice also with a checksum
     #[arg(long, value_name = "NAME", default_value = "all", value_delimiter = ',')]
     pub(crate) mechanism: Vec<Asked>,
+    /// Measure haul's choice, ring and lease also with these engines, which copy for both ends:
+    /// inline, worker, auto, dsa, or a queue such as dsa:wq0.1; several may be given
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = usable)]
+    pub(crate) engine: Vec<String>,
     /// The peers: ucx, mpi, iceoryx2, pipe, unix, 2014, memcpy
     #[arg(
         long,

@@ -135,6 +135,14 @@ impl Against {
     }
 }
 
+/// The name of an engine that this process can use.
+pub(super) fn usable(name: &str) -> Result<String, String> {
+    match haul_engine::Queue::by_name(name) {
+        Ok(_) => Ok(name.to_owned()),
+        Err(error) => Err(format!("{error}; the engines are inline, worker, auto, dsa, dsa:QUEUE")),
+    }
+}
+
 fn engine(name: &str) -> Result<Subject, String> {
     let found = Subject::ENGINES.into_iter().find(|subject| subject.name() == name);
     found.ok_or_else(|| "the engines are inline, worker, auto".to_owned())

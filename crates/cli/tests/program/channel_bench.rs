@@ -90,6 +90,32 @@ fn bench_records_latency_of_small_messages() {
 }
 
 #[test]
+fn bench_measures_mechanisms_with_and_without_engine() {
+    if !has_two_processors() {
+        return;
+    }
+    let arguments = ["--sizes", "64KiB,1MiB", "--mechanism", "ring,lease,pull", "--engine"];
+    let others = ["inline,worker", "--against", "pipe"];
+    let records = bench(&[&arguments[..], &others].concat()).expect(0).records();
+    for mechanism in ["haul:ring", "haul:lease"] {
+        for engine in ["inline", "worker"] {
+            let subject = format!("{mechanism}+engine={engine}");
+            for metric in ["throughput", "cpu"] {
+                let found = of(&records, &subject, metric);
+                assert_eq!(found.len(), 2, "{subject} {metric}");
+                assert!(found.iter().all(|record| record.parameters["engine"] == engine));
+                assert!(found.iter().all(|record| record.median().unwrap() > 0.0));
+            }
+        }
+        assert!(!of(&records, mechanism, "throughput")[0].parameters.contains_key("engine"));
+    }
+    assert_eq!(of(&records, "haul:ring+engine=worker", "latency").len(), 1);
+    assert!(records.iter().all(|record| !record.subject.starts_with("haul:pull+")));
+    let arguments = ["--mechanism", "pull", "--engine", "worker"];
+    bench(&arguments).expect(2).says(&["worker", "auto, ring and lease", "--mechanism"]);
+}
+
+#[test]
 fn cold_targets_cost_page_faults_with_busy_processor() {
     if !has_two_processors() {
         return;
@@ -220,6 +246,7 @@ fn bench_prints_table() {
 fn bench_answers_unknown_names_with_known_ones() {
     bench(&["--mechanism", "carrier-pigeon"]).expect(2).says(&["carrier-pigeon", "ring", "auto"]);
     bench(&["--against", "zeromq"]).expect(2).says(&["zeromq", "ucx, mpi, iceoryx2"]);
+    bench(&["--engine", "turbine"]).expect(2).says(&["turbine", "inline, worker, auto, dsa"]);
     bench(&["--target", "hot"]).expect(2).says(&["hot", "warm and cold"]);
 }
 

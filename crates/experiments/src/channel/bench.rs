@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::pair::Launch;
 use super::peers::Found;
 use super::protocol::Kind;
+use super::transport::without_engine;
 
 /// A sample has this many bytes in total, or is one message. This size is small enough for the
 /// caches and for verifying every message, and large enough for the precision of the clock.
@@ -117,7 +118,7 @@ impl Bench {
 /// memory at B.
 #[must_use]
 pub fn can_move(name: &str, size: usize, target: Target) -> bool {
-    match name {
+    match without_engine(name) {
         "haul:inline" => size <= INLINE_BYTES_MAX,
         name if is_sealed(name) => size >= SEALED_BYTES_MIN && target == Target::Warm,
         "haul:lease" => target == Target::Warm,

@@ -6,6 +6,7 @@ use haul_model::Bytes;
 
 use super::bench::{Bench, Subject, is_sealed};
 use super::protocol::Kind;
+use super::transport::without_engine;
 use crate::error::Error;
 
 /// The memory for source and target at the two ends, in samples.
@@ -61,7 +62,7 @@ impl Bench {
 fn extra_samples(subject: &Subject) -> u64 {
     let own =
         if subject.found.as_ref().is_some_and(|found| found.launch.is_some()) { PAIR } else { 0 };
-    own + match subject.name.as_str() {
+    own + match without_engine(&subject.name) {
         // Leased bytes arrive in the receiver's pool, in addition to B's target.
         "haul:staged" | "haul:lease" | "2014:memcpy" | "memcpy" | "2014:mymemcpy" => 1,
         // A builds the message once. B's view of it needs further pages for the bytes that B

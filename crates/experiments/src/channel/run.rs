@@ -13,6 +13,7 @@ use haul_model::Bytes;
 use super::bench::{Bench, Subject, Target};
 use super::pair::{Launch, Pair};
 use super::protocol::{Cost, Kind, Task};
+use super::transport::without_engine;
 use crate::context::Context;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
@@ -272,7 +273,7 @@ impl<'a> Run<'a> {
 /// Whether a transport has a latency: it works in both directions, and its receiver can send from
 /// the memory that it receives into.
 fn can_echo(name: &str) -> bool {
-    !["haul:lease", "memcpy"].contains(&name)
+    !["haul:lease", "memcpy"].contains(&without_engine(name))
         && !["haul:sealed", "2014:"].iter().any(|of| name.starts_with(of))
 }
 

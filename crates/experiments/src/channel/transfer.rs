@@ -16,7 +16,7 @@ use super::bench::{Bench, Target, is_sealed};
 use super::others::Others;
 use super::protocol::Kind;
 use super::run::{Entrant, Run, Sample};
-use super::transport::{ANNOUNCED, DIRTY_PAGES, UNTRUSTED};
+use super::transport::{ANNOUNCED, DIRTY_PAGES, ENGINE, UNTRUSTED};
 use crate::busy::Busy;
 use crate::context::Context;
 use crate::error::Error;
@@ -216,6 +216,9 @@ impl Run<'_> {
         }
         if entrant.subject.name.starts_with("haul:auto") {
             record = record.with(key::TABLE, has_table());
+        }
+        if let Some((_, engine)) = entrant.subject.name.split_once(ENGINE) {
+            record = record.with(key::ENGINE, engine);
         }
         if is_sealed(&entrant.subject.name) {
             let is_announced = entrant.subject.name.ends_with(ANNOUNCED);

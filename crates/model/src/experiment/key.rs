@@ -40,6 +40,8 @@ pub const INSTALLED: &str = "installed";
 
 /// What an engine is made of: software, hardware or fake.
 pub const ENGINE_KIND: &str = "kind";
+/// The name of the engine that does a part of the measured work.
+pub const ENGINE: &str = "engine";
 /// The share of a copy that the plain `copy`, which hides nothing, seems to hide in the same
 /// rounds.
 pub const SHARE_FLOOR: &str = "share_floor";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haul::channel::Mechanism;
 use haul_experiments::Experiment;
-use haul_experiments::channel::transport::{ANNOUNCED, INTEGRITY, UNTRUSTED};
+use haul_experiments::channel::transport::{ANNOUNCED, BY_ENGINE, ENGINE, INTEGRITY, UNTRUSTED};
 use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_first, can_move};
 use haul_machine::sys::Sys;
 use haul_model::experiment::{key, name};
@@ -50,6 +50,7 @@ impl Bench {
             if is_2014 { vec![Bytes(EXPERIMENT_2014_BYTES)] } else { arguments.sizes.0.clone() };
         let targets = unique(&arguments.target);
         let mut subjects = mechanisms(&arguments.mechanism, &sizes, &targets)?;
+        add_engines(&mut subjects, &arguments.engine)?;
         let (others, left_out) = present(&against);
         subjects.extend(others);
         if is_2014 {
@@ -200,6 +201,27 @@ fn mechanisms(asked: &[Asked], sizes: &[Bytes], targets: &[Target]) -> Result<Ve
         is_new
     });
     Ok(subjects)
+}
+
+/// Adds the subjects for which an engine can copy, with each of these engines.
+///
+/// # Errors
+/// Engines are named, and no mechanism for which they can copy.
+fn add_engines(subjects: &mut Vec<Subject>, engines: &[String]) -> Result<(), Error> {
+    let names = subjects.iter().map(|subject| subject.name.clone());
+    let names: Vec<String> = names.filter(|name| BY_ENGINE.contains(&name.as_str())).collect();
+    if let (Some(engine), true) = (engines.first(), names.is_empty()) {
+        return Err(Error::Mechanism {
+            name: "--engine",
+            reason: format!("{engine} copies only for the mechanisms auto, ring and lease"),
+            remedy: "add one of them to --mechanism",
+        });
+    }
+    for engine in engines {
+        let with = names.iter().map(|name| format!("{name}{ENGINE}{engine}"));
+        subjects.extend(with.map(|name| Subject { name, found: None }));
+    }
+    Ok(())
 }
 
 fn one(mechanism: Mechanism, sizes: &[Bytes], targets: &[Target]) -> Result<Subject, Error> {

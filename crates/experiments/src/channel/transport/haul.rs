@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use haul::channel::{Account, Buffer, Building, Channel, Listener, Mechanism, Settings};
+use haul::engine::Queue;
 
 use super::{Transport, meet, path};
 use crate::channel::content;
@@ -25,6 +26,19 @@ pub const UNTRUSTED: &str = "+untrusted";
 /// Suffix of `haul:sealed`: the ends do not trust each other, and the receiver announces the part
 /// that it will write to: the first tenth of the pages.
 pub const ANNOUNCED: &str = "+announced";
+
+/// Suffix of a mechanism's name, followed by the name of an engine: an engine of each end copies
+/// for it.
+pub const ENGINE: &str = "+engine=";
+
+/// The mechanisms that an engine can copy for.
+pub const BY_ENGINE: [&str; 3] = ["haul:auto", "haul:ring", "haul:lease"];
+
+/// The name without the engine.
+#[must_use]
+pub fn without_engine(name: &str) -> &str {
+    name.split_once(ENGINE).map_or(name, |(name, _)| name)
+}
 
 /// The number of tasks per channel. The location of a ring's memory, which decides its sets in
 /// the caches, is random for each channel. For this reason alone, the speeds of two equal
@@ -85,6 +99,11 @@ impl Haul {
     pub(super) fn open(name: &str, side: Side, folder: &Path) -> Result<Self, String> {
         let asked =
             name.strip_prefix("haul:").ok_or_else(|| format!("unknown transport {name}"))?;
+        let (asked, engine) = match asked.split_once(ENGINE) {
+            Some((asked, engine)) => (asked, Some(engine)),
+            None => (asked, None),
+        };
+        let engine = engine.map(Queue::by_name).transpose().map_err(|error| error.to_string())?;
         let (asked, verifies) = match asked.strip_suffix(INTEGRITY) {
             Some(asked) => (asked, true),
             None => (asked, false),
@@ -108,6 +127,7 @@ impl Haul {
             trusts_peer: is_trusted,
             mechanism: by_settings,
             integrity: verifies,
+            engine,
             ..Settings::default()
         };
         let path = path(folder, name);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::protocol::{Side, Task};
 
-pub use haul::{ANNOUNCED, DIRTY_PAGES, INTEGRITY, UNTRUSTED};
+pub use haul::{ANNOUNCED, BY_ENGINE, DIRTY_PAGES, ENGINE, INTEGRITY, UNTRUSTED, without_engine};
 
 /// The longest time until two ends have connected.
 const MEETING: Duration = Duration::from_secs(10);
