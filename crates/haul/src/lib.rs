@@ -33,9 +33,12 @@
 //! From the bottom up:
 //!
 //! - `housekeeper`: the thread that maintains a heap;
+//! - `zeroing`: blocks that an engine fills with zeros;
 //! - [`heap`]: the heap, with its housekeeper.
 
 mod housekeeper;
+#[cfg(feature = "engine")]
+mod zeroing;
 
 #[cfg(feature = "channel")]
 #[doc(inline)]
@@ -52,9 +55,12 @@ pub use haul_forward as forward;
 #[doc(inline)]
 pub use haul_forward::telemetry;
 
-/// The heap of the crate `haul-heap`, and the thread that maintains a heap.
+/// The heap of the crate `haul-heap`, the thread that maintains a heap, and blocks that an engine
+/// fills with zeros (feature `engine`).
 pub mod heap {
     pub use crate::housekeeper::{Housekeeper, PAUSE};
+    #[cfg(feature = "engine")]
+    pub use crate::zeroing::Zeroing;
     pub use haul_heap::*;
 }
 

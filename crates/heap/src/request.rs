@@ -37,6 +37,16 @@ impl Request {
         Self { size, align: UNIT, node: Node::ANY, tag: Tag::NONE }
     }
 
+    /// The requested size in bytes.
+    ///
+    /// ```
+    /// assert_eq!(haul_heap::Request::new(100).aligned(4096).size(), 100);
+    /// ```
+    #[must_use]
+    pub const fn size(self) -> usize {
+        self.size
+    }
+
     /// Sets the alignment in bytes, a power of two up to 1 GiB. Every block is aligned to at least
     /// 64 bytes.
     #[inline(always)]
