@@ -49,6 +49,7 @@ fn bench(test: Test, heaps: Vec<Found>) -> Bench {
         pool: false,
         grow_ahead_bytes: test.grow_ahead_bytes(),
         ready_bytes: 0,
+        engine: "auto".to_owned(),
         heaps,
         driver: this_program(),
         budget: Duration::from_millis(5),

@@ -9,6 +9,7 @@ use haul_experiments::heap::trace::OPERATIONS_MAX;
 use haul_experiments::heap::{Part, Peer, Test};
 use haul_model::{Bytes, Sizes};
 
+use super::engine::usable;
 use super::number::number;
 use super::time::budget;
 use crate::summary::Printing;
@@ -40,7 +41,7 @@ pub(crate) enum Heap {
     Tests: growth (rounds of allocations, nothing freed between), mixed (the same with twice the \
     size in turn), regrow (freed after each round), bulk, no-bulk and realloc (ByteDance's \
     rte_malloc test), pairs (a block and its free), lifetimes (random), remote (another thread frees), latency (single \
-    allocations while the heap grows)."
+    allocations while the heap grows), zeroed (blocks of zeros, by the caller or by --engine)."
 )]
 pub(crate) struct Bench {
     /// Tests to run on the heaps; several may be given
@@ -55,7 +56,8 @@ pub(crate) struct Bench {
     )]
     pub(crate) against: Vec<Peer>,
     /// Sizes of the blocks: a list such as 64,4KiB, or a range FIRST..LAST[:STEP] [default:
-    /// 4KiB for growth, mixed, regrow and latency, 16KiB at most for lifetimes, otherwise 64]
+    /// 4KiB for growth, mixed, regrow and latency, 16KiB at most for lifetimes, 4MiB for zeroed,
+    /// otherwise 64]
     #[arg(long, value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     /// Alignment of the blocks: a power of two, or `size` for the natural alignment of each size
@@ -86,6 +88,9 @@ pub(crate) struct Bench {
     /// Memory that haul's heap has before the first allocation, as DPDK's heap has [default: none]
     #[arg(long, value_name = "BYTES")]
     pub(crate) ready: Option<Bytes>,
+    /// The engine of the test zeroed: inline, worker, auto, dsa, or a queue such as dsa:wq0.1
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = usable)]
+    pub(crate) engine: String,
     /// Total measuring time [default: 3s for each measurement]; the expected setup time is printed
     /// first
     #[arg(long, value_name = "TIME", value_parser = budget)]

@@ -54,6 +54,37 @@ fn pairs_record_times_on_threads_and_shared() {
 }
 
 #[test]
+fn zeroed_records_blocks_of_caller_and_of_engine() {
+    for engine in ["inline", "worker"] {
+        let arguments = ["--test", "zeroed", "--sizes", "256KiB,1MiB", "--engine", engine];
+        let records = bench(&[&arguments[..], &["--against", "libc"]].concat()).expect(0).records();
+        for subject in ["haul", "libc"] {
+            for (metric, unit) in [
+                ("time", "ns"),
+                ("engine_time", "ns"),
+                ("engine_start", "ns"),
+                ("engine_overlap", "ratio"),
+            ] {
+                let found = of(&records, subject, metric);
+                assert_eq!(found.len(), 2, "{subject} {metric}");
+                for record in found {
+                    assert_eq!(
+                        (record.experiment.as_str(), record.unit.as_str()),
+                        ("heap.zeroed", unit)
+                    );
+                    assert_eq!(record.parameters["engine"], engine);
+                    let value = record.median().unwrap();
+                    assert!(if unit == "ns" { value > 0.0 } else { (0.0..=1.0).contains(&value) });
+                }
+            }
+        }
+    }
+    bench(&["--test", "zeroed", "--engine", "turbine"])
+        .expect(2)
+        .says(&["turbine", "inline, worker, auto, dsa"]);
+}
+
+#[test]
 fn remote_defaults_to_two_threads_and_refuses_odd_number() {
     let ran = bench(&["--test", "remote", "--against", "libc"]).expect(0);
     let records = ran.records();

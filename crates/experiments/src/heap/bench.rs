@@ -76,6 +76,8 @@ pub struct Bench {
     pub grow_ahead_bytes: usize,
     /// The bytes of haul's heap that have memory before the first allocation; 0: none.
     pub ready_bytes: usize,
+    /// The name of the engine of [`Test::Zeroed`].
+    pub engine: String,
     /// The measured heaps. The first is the baseline.
     pub heaps: Vec<Found>,
     /// The command that starts the heaps' drivers.
@@ -226,6 +228,7 @@ impl Bench {
             shared: self.shared,
             grow_ahead_bytes: self.grow_ahead_bytes,
             ready_bytes: self.ready_bytes,
+            engine: self.engine.clone(),
         })
     }
 

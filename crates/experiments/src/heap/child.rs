@@ -118,6 +118,7 @@ fn attempt(task: &Task) -> &'static str {
         Task::Bulk { .. } => "do the bulk test",
         Task::NoBulk { .. } => "do the no-bulk test",
         Task::Latency { .. } => "do the latency test",
+        Task::Zeroed { .. } => "make blocks of zeros",
         Task::Repeat { .. } => "repeat",
         Task::Load { .. } => "read the steps of a replay",
         Task::Replay { .. } => "replay",

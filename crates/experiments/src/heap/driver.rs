@@ -80,7 +80,7 @@ fn answer(
             Task::Residue | Task::Load { .. } => vec![grown().ok_or_else(unknown)?],
             Task::Replay { .. } => vec![joint_ns(&found), grown().ok_or_else(unknown)?],
             Task::Repeat { .. } => own_ns(&found).into_iter().chain([joint_ns(&found)]).collect(),
-            Task::NoBulk { .. } | Task::Latency { .. } => mean_values(&found),
+            Task::NoBulk { .. } | Task::Latency { .. } | Task::Zeroed { .. } => mean_values(&found),
             Task::Grow { .. } | Task::Release | Task::Bulk { .. } => own_ns(&found),
         };
         Ok((values, hit))

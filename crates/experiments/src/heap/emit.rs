@@ -7,7 +7,7 @@ use haul_model::experiment::key;
 use super::bench::{Bench, Entrant};
 use super::child::Figures;
 use super::peers::Peer;
-use super::test::Extent;
+use super::test::{Extent, Test};
 use crate::context::Context;
 use crate::remarks::Remarks;
 
@@ -79,6 +79,9 @@ impl Bench {
         }
         if self.ready_bytes > 0 && entrant.found.peer == Peer::Haul {
             record = record.with(key::READY_BYTES, self.ready_bytes);
+        }
+        if self.test == Test::Zeroed {
+            record = record.with(key::ENGINE, self.engine.clone());
         }
         remarks.on(record)
     }

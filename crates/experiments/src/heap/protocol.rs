@@ -31,6 +31,8 @@ pub struct Start {
     pub grow_ahead_bytes: usize,
     /// For haul's heap: the bytes that have memory from the start.
     pub ready_bytes: usize,
+    /// The name of the engine of [`Task::Zeroed`].
+    pub engine: String,
 }
 
 /// A block's size and alignment, in bytes.
@@ -91,6 +93,15 @@ pub enum Task {
         shape: Shape,
         /// The time of the pause, in ns.
         delay_ns: u64,
+    },
+    /// Makes `count` blocks of zeros in each of three ways: the thread writes the zeros; an engine
+    /// does, and the thread waits; an engine does, and the thread computes. Returns ns per block
+    /// of the first two, ns of the submission, and the hidden share of the third.
+    Zeroed {
+        /// The number of blocks on each thread.
+        count: usize,
+        /// Their shape.
+        shape: Shape,
     },
     /// Reads the steps of a replay. Returns the growth of the resident bytes since the start.
     Load {

@@ -219,6 +219,7 @@ impl Replay {
             shared: false,
             grow_ahead_bytes: 0,
             ready_bytes: 0,
+            engine: String::new(),
         }
     }
 

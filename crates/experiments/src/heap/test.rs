@@ -32,6 +32,8 @@ pub enum Test {
     Remote,
     /// Single allocations while the heap grows.
     Latency,
+    /// Blocks of zeros, which the calling thread or an engine writes.
+    Zeroed,
 }
 
 /// The extent of a test.
@@ -68,7 +70,7 @@ const REGROW_TASKS: usize = 4;
 
 impl Test {
     /// All tests, in the order of the report page.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Growth,
         Self::Mixed,
         Self::Regrow,
@@ -79,6 +81,7 @@ impl Test {
         Self::Lifetimes,
         Self::Remote,
         Self::Latency,
+        Self::Zeroed,
     ];
 
     /// The test's name in commands.
@@ -101,6 +104,7 @@ impl Test {
             Self::Lifetimes => name::HEAP_LIFETIMES,
             Self::Remote => name::HEAP_REMOTE,
             Self::Latency => name::HEAP_LATENCY,
+            Self::Zeroed => name::HEAP_ZEROED,
         }
     }
 
@@ -114,6 +118,7 @@ impl Test {
             Self::Bulk | Self::NoBulk => (1, 1000),
             Self::Lifetimes => (1, 4000),
             Self::Latency => (1, 20_000),
+            Self::Zeroed => (1, 4),
             Self::Realloc | Self::Pairs | Self::Remote => (1, 1),
         };
         Extent { shape, rounds, count, delay_ns: SEED_DELAY_NS }
@@ -159,7 +164,7 @@ impl Test {
         match self {
             Self::Growth | Self::Mixed => extent.rounds.saturating_mul(extent.count),
             Self::Regrow | Self::Bulk | Self::Lifetimes | Self::Latency => extent.count,
-            Self::NoBulk | Self::Realloc | Self::Pairs | Self::Remote => 1,
+            Self::NoBulk | Self::Realloc | Self::Pairs | Self::Remote | Self::Zeroed => 1,
         }
     }
 
@@ -189,6 +194,7 @@ impl Test {
             Self::Bulk => vec![Task::Bulk { count, shape }],
             Self::NoBulk => vec![Task::NoBulk { count, shape, delay_ns }],
             Self::Latency => vec![Task::Latency { count, shape, delay_ns }],
+            Self::Zeroed => vec![Task::Zeroed { count, shape }],
             Self::Realloc | Self::Pairs | Self::Lifetimes | Self::Remote => {
                 let repeated = self.repeated(extent).map(|what| Task::Repeat {
                     what,
@@ -223,6 +229,10 @@ impl Test {
             Self::Latency => ["p50", "p99", "p99.99", "longest", "wait_p99.99", "wait_longest"]
                 .map(|metric| ns(metric, None))
                 .into(),
+            Self::Zeroed => {
+                let times = ["time", "engine_time", "engine_start"].map(|metric| ns(metric, None));
+                times.into_iter().chain([ratio("engine_overlap")]).collect()
+            }
             Self::Lifetimes => vec![ns("time", None), ratio("footprint")],
             Self::Pairs => {
                 let throughput = Figure { metric: "throughput", unit: "1/us", round: None };
@@ -257,7 +267,7 @@ impl Test {
             Self::Lifetimes => vec![repeated(), given[1][0] / given[1][1]],
             Self::Pairs => vec![repeated(), 1e3 * threads as f64 / repeated(), given[0][0]],
             Self::Realloc | Self::Remote => vec![repeated()],
-            Self::Bulk | Self::NoBulk | Self::Latency => given[0].clone(),
+            Self::Bulk | Self::NoBulk | Self::Latency | Self::Zeroed => given[0].clone(),
         }
     }
 }
@@ -311,6 +321,7 @@ mod tests {
                 .iter()
                 .map(|task| match task {
                     Task::Latency { .. } => vec![1.0; 6],
+                    Task::Zeroed { .. } => vec![1.0; 4],
                     Task::NoBulk { .. } => vec![1.0; 3],
                     Task::Footprint | Task::Bulk { .. } | Task::Repeat { .. } => vec![1.0; 2],
                     _ => vec![1.0],

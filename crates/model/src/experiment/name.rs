@@ -53,6 +53,8 @@ pub const HEAP_REGROW: &str = "heap.regrow";
 pub const HEAP_TRACE: &str = "heap.trace";
 /// Blocks that another thread frees.
 pub const HEAP_REMOTE: &str = "heap.remote";
+/// Blocks of zeros, written by the calling thread or by an engine.
+pub const HEAP_ZEROED: &str = "heap.zeroed";
 /// A recorded history of allocations, replayed.
 pub const HEAP_REPLAY: &str = "heap.replay";
 

@@ -234,6 +234,10 @@ fn table_heading(experiment: &str) -> (&str, &'static str) {
         }
         name::HEAP_REALLOC => ("Blocks that are doubled", "Time of a reallocation."),
         name::HEAP_REMOTE => ("Blocks that another thread frees", "Time of a block and its free."),
+        name::HEAP_ZEROED => (
+            "Blocks of zeros",
+            "Time of a block that the caller fills, or an engine; the share that an engine hides.",
+        ),
         name::HEAP_TRACE => ("What a recorded trace holds", "Counts and bytes."),
         name::HEAP_LIST => ("The heaps that processes share by name", "The contents of each."),
         "heap.rte_malloc" => (

@@ -46,6 +46,7 @@ impl Bench {
                     pool: !arguments.no_pool,
                     grow_ahead_bytes: grow_ahead_bytes(&arguments, test),
                     ready_bytes: arguments.ready.map_or(0, bytes_of),
+                    engine: arguments.engine.clone(),
                     heaps: heaps.clone(),
                     driver: driver(),
                     budget: BUDGET_EACH,
@@ -120,6 +121,7 @@ fn shapes(arguments: &Arguments, test: Test) -> Result<Vec<Shape>, Error> {
     let default = match test {
         _ if grows => Bytes(4096),
         Test::Lifetimes => Bytes(16 << 10),
+        Test::Zeroed => Bytes(4 << 20),
         _ => Bytes(64),
     };
     let sizes = arguments.sizes.as_ref().map_or(vec![default], |sizes| sizes.0.clone());

@@ -4,10 +4,13 @@ use std::ptr::NonNull;
 use std::thread;
 use std::time::Duration;
 
+use haul::engine::Queue;
+use haul::heap::Zeroing;
 use haul_heap::{Heap, Pages, Request};
 use haul_measure::sys;
 
 use super::Allocator;
+use super::zeroing::Started;
 use crate::heap::protocol::Start;
 
 /// The time between two runs of the housekeeping thread. At a rate of 4 KiB per 5 us, less than a
@@ -63,6 +66,11 @@ unsafe impl Allocator for Haul {
 
     fn allocate_zeroed(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
         self.heap.zalloc(Request::new(size).aligned(align)).ok()
+    }
+
+    fn start_zeroed(&self, size: usize, align: usize, queue: &Queue) -> Option<Started> {
+        let request = Request::new(size).aligned(align);
+        Zeroing::start(self.heap, request, queue).ok().map(Started::Haul)
     }
 
     #[inline(always)]

@@ -1,5 +1,6 @@
 //! The functions with which a driver calls a heap, for each kind of heap.
 //!
+//! - [`zeroing`]: a block that an engine fills with zeros;
 //! - [`c`]: the functions of the C library or of the preloaded library;
 //! - [`dpdk`]: `rte_malloc` and its family, loaded at run time;
 //! - [`haul`]: haul's own heap.
@@ -7,8 +8,12 @@
 pub(super) mod c;
 pub(super) mod dpdk;
 pub(super) mod haul;
+pub(super) mod zeroing;
 
 use std::ptr::NonNull;
+
+use ::haul::engine::Queue;
+use zeroing::Started;
 
 /// A heap whose functions a driver calls. Every call is timed, so that an implementation must not
 /// do anything else.
@@ -27,6 +32,14 @@ pub(super) unsafe trait Allocator: Sync {
         // SAFETY: the block was allocated a line above, with this size.
         unsafe { block.as_ptr().write_bytes(0, size) };
         Some(block)
+    }
+
+    /// Like [`allocate_zeroed`](Self::allocate_zeroed), but an engine writes the zeros while the
+    /// caller does something else.
+    fn start_zeroed(&self, size: usize, align: usize, queue: &Queue) -> Option<Started> {
+        let block = self.allocate(size, align)?;
+        // SAFETY: the block was allocated a line above, with this size.
+        Some(unsafe { Started::other(block, size, queue) })
     }
 
     /// Frees a block.

@@ -5,6 +5,7 @@
 //! - [`ring`]: a queue between two threads;
 //! - [`repeat`]: repeated operations;
 //! - [`latency`]: single allocations;
+//! - [`zeroed`]: blocks of zeros;
 //! - [`fixed`]: lists outside of any heap;
 //! - [`replay`]: the steps of a recorded history.
 
@@ -15,10 +16,12 @@ mod latency;
 mod repeat;
 mod replay;
 mod ring;
+mod zeroed;
 
 use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use haul::engine::Queue;
 use haul_measure::clock::Clock;
 use haul_measure::crew::Meeting;
 use haul_measure::sample::Sample;
@@ -65,6 +68,8 @@ pub(super) struct Harness<'a, A> {
     held: Vec<Mutex<Held>>,
     rings: Vec<Ring>,
     script: OnceLock<replay::Script>,
+    /// The name of the engine for blocks of zeros, and the engine once a task has used it.
+    engine: (String, OnceLock<Result<Queue, String>>),
 }
 
 /// The result of one thread in one task.
@@ -89,6 +94,7 @@ impl<'a, A: Allocator> Harness<'a, A> {
             held: (0..start.threads).map(|_| held()).collect(),
             rings: (0..start.threads / 2).map(|_| Ring::new()).collect(),
             script: OnceLock::new(),
+            engine: (start.engine.clone(), OnceLock::new()),
         }
     }
 
@@ -122,6 +128,12 @@ impl<'a, A: Allocator> Harness<'a, A> {
             }
             Task::Latency { count, shape, delay_ns } => {
                 latency::latency(allocator, clock, &mut held, *count, *shape, *delay_ns)
+            }
+            Task::Zeroed { count, shape } => {
+                let (name, queue) = &self.engine;
+                let open = || Queue::by_name(name).map_err(|error| error.to_string());
+                let queue = queue.get_or_init(open).as_ref().map_err(String::clone)?;
+                zeroed::zeroed(allocator, clock, *count, *shape, queue)
             }
             Task::Load { path } => {
                 if thread == 0 {

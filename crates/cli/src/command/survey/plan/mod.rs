@@ -292,6 +292,7 @@ fn heaps(quick: bool, resources: &Resources, heaps: &[Found], driver: &Program) 
             pool: true,
             grow_ahead_bytes: test.grow_ahead_bytes(),
             ready_bytes: 0,
+            engine: "auto".to_owned(),
             heaps: heaps.to_vec(),
             driver: driver.clone(),
             budget: extent.heap,
