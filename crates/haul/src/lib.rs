@@ -99,7 +99,7 @@ struct CrateReadme;
 struct CopyPage;
 
 /// The examples of `docs/channel.md`, which must stay true.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "engine"))]
 #[doc = include_str!("../../../docs/channel.md")]
 struct ChannelPage;
 
@@ -109,7 +109,7 @@ struct ChannelPage;
 struct EnginePage;
 
 /// The examples of `docs/heap.md`, which must stay true.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "engine"))]
 #[doc = include_str!("../../../docs/heap.md")]
 struct HeapPage;
 
