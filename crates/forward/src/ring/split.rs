@@ -4,6 +4,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use super::prefetch::{self, LINE_BYTES};
+
 /// The largest ring: section 2.7.
 pub(crate) const SIZE_MAX: u32 = 32_768;
 
@@ -193,6 +195,28 @@ impl Split {
         unsafe { Descriptor::read(self.descriptor_at(index)) }
     }
 
+    /// Prefetches the heads of this number of chains, from an index on.
+    #[inline(always)]
+    pub(crate) fn fetch_heads(&self, index: u16, count: u16) {
+        /// Heads of a cache line.
+        const OF_LINE: usize = LINE_BYTES / 2;
+        for ahead in steps(count, OF_LINE) {
+            let at = 2 + usize::from(index.wrapping_add(ahead) & self.mask);
+            prefetch::to_read(std::ptr::from_ref(self.available_word(at)).cast());
+        }
+    }
+
+    /// Prefetches this number of descriptors, from an index on.
+    #[inline(always)]
+    pub(crate) fn fetch_descriptors(&self, index: u16, count: u16) {
+        /// Descriptors of a cache line.
+        const OF_LINE: usize = LINE_BYTES / 16;
+        for ahead in steps(count, OF_LINE) {
+            let at = self.descriptor_at(index.wrapping_add(ahead));
+            prefetch::to_read(at.as_ptr().cast_const().cast());
+        }
+    }
+
     /// Records a used chain and the number of bytes written to it. The driver sees it after
     /// [`Split::publish_used`].
     #[inline(always)]
@@ -275,6 +299,14 @@ impl Split {
     pub(crate) fn set_driver_polls(&self) {
         self.available_word(0).store(NO_CALL.to_le(), Ordering::Relaxed);
     }
+}
+
+/// The entries of `count` ones by which all their cache lines are prefetched, if a line holds
+/// `of_line` and the first entry may lie anywhere in its line.
+#[inline(always)]
+fn steps(count: u16, of_line: usize) -> impl Iterator<Item = u16> {
+    let last = count.checked_sub(1);
+    (0..count).step_by(of_line).chain(last)
 }
 
 /// Stores a value unless the word holds it already. If buffers are used in order, heads and
