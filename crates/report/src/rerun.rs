@@ -26,6 +26,11 @@ pub(crate) fn command(record: &Record) -> String {
             bench(record, &[(key::SIZE_CLASS, "--size-class"), (key::LEVEL, "--level")])
         }
         name::COPY_SIZE => bench(record, &[(key::SIZE_BYTES, "--sizes"), (key::LEVEL, "--level")]),
+        name::COPY_HANDED => {
+            let mut command = String::from("haul copy bench --handed");
+            options(&mut command, record, &[(key::SIZE_BYTES, "--sizes")]);
+            command + " --json"
+        }
         name::COPY_STREAM => "haul copy bench --stream STREAM".into(),
         name::COPY_ADVISE => "haul copy advise".into(),
         name::COPY_TUNE => "haul copy tune".into(),

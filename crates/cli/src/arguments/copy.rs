@@ -58,7 +58,8 @@ pub(crate) struct List {
     haul copy bench --distribution sizes.csv --level all --json > bench.jsonl\n  \
     haul copy bench --distribution service --then-read nothing,first\n  \
     haul copy bench --stream bench/streams\n  \
-    haul copy bench --sizes 2KiB..1GiB --kernel avx2 --kernel rep_movsb")]
+    haul copy bench --sizes 2KiB..1GiB --kernel avx2 --kernel rep_movsb\n  \
+    haul copy bench --handed --sizes 4KiB,64KiB")]
 pub(crate) struct Bench {
     /// memcpy, memmove or memset; several may be given [default: memcpy]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -82,6 +83,12 @@ pub(crate) struct Bench {
     /// and nearest for --sizes: a copy's own two buffers, in the nearest cache that holds both]
     #[arg(long, value_name = "LEVEL", value_delimiter = ',', value_parser = level)]
     pub(crate) level: Vec<Levels>,
+    /// Take each of --sizes for a message: one processor copies it into a buffer, and another one
+    /// copies it out, in turns. The time is that of both copies. As in a queue between processes,
+    /// the buffers lie in the cache of the other processor
+    #[arg(long, requires = "sizes", conflicts_with_all = ["function", "distribution",
+        "size_class", "stream", "level", "threads", "branches", "then_read", "misaligned", "overlap"])]
+    pub(crate) handed: bool,
     /// Number of concurrent threads, each pinned to its own processor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 65_535>)]
     pub(crate) threads: u16,

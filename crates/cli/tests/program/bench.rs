@@ -73,6 +73,25 @@ fn bench_records_size_classes_and_sizes() {
     assert!(sizes.contains(&2048) && sizes.contains(&4096), "{sizes:?}");
 }
 
+#[test]
+fn bench_hands_messages_to_another_processor() {
+    let ran = bench(&["--handed", "--sizes", "4KiB,64KiB"]);
+    if haul_machine::sys::Sys::new().topology().allowed.len() < 2 {
+        ran.expect(2).says(&["2 threads"]);
+        return;
+    }
+    let records = ran.expect(0).records();
+    for size in [4096, 65_536] {
+        let of_size: Vec<Record> =
+            records.iter().filter(|r| r.parameters["size_bytes"] == size).cloned().collect();
+        for subject in ["haul", "haul-inline"] {
+            let record = record_of(&of_size, "copy.handed", subject);
+            check_comparison(record);
+            assert_eq!(record.parameters["level"], "other processor");
+        }
+    }
+}
+
 /// A size beyond a distribution's largest fits no level, so five levels are one measurement.
 #[test]
 fn bench_measures_large_size_once() {

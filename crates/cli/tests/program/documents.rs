@@ -28,6 +28,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul copy bench --stream", Elsewhere("copy_stream.rs, of its own streams")),
     ("haul copy bench --distribution service --level l1", Run("--budget 1", "service")),
     ("haul copy bench --size-class 0-16 --json", Run("--budget 1", "copy.size_class")),
+    ("haul copy bench --handed", Run("--budget 1", "other processor")),
     ("haul copy bench --sizes", Run("--sizes 2KiB..4KiB --budget 1", "2 KiB")),
     ("haul copy tune", Elsewhere("scripts/test benchmark, with --budget 5")),
     ("haul copy tune --profile", Elsewhere("copy_preload.rs")),

@@ -13,6 +13,7 @@
 //! - [`cost`]: the time of a profiled program's calls;
 //! - [`drawn`]: operations of random sizes: `copy.distribution` and `copy.size_class`;
 //! - [`sizes`]: one size after the other: `copy.size`;
+//! - [`handed`]: each size as a message to another processor: `copy.handed`;
 //! - [`stream`]: the calls of a program in their order: `copy.stream`;
 //! - [`advise`]: the best copy for a call site: `copy.advise`;
 //! - [`mod@tune`]: the policy for this machine: `copy.tune`.
@@ -21,6 +22,7 @@ pub mod advise;
 pub mod cost;
 pub mod drawn;
 pub mod function;
+pub mod handed;
 pub mod operations;
 pub mod proof;
 pub mod sizes;
@@ -34,6 +36,7 @@ pub mod workload;
 pub use advise::Advise;
 pub use drawn::{Drawn, Shape};
 pub use function::Function;
+pub use handed::Handed;
 pub use sizes::Sizes;
 pub use subjects::{Plain, Selection, available};
 pub use then_read::ThenRead;

@@ -76,16 +76,28 @@ fn check_one(
     // mutably. The reader reads nothing after the target.
     unsafe { list.run(candidate.routine, 0..1, bases, ThenRead::Nothing) };
     let found = &memory[first..last];
-    if found == expected {
-        return Ok(());
-    }
-    match found.iter().zip(&expected).position(|(found, expected)| found != expected) {
+    equal(candidate, function, size, (found, &expected), first as isize - target as isize)
+}
+
+/// Compares the bytes that a candidate made with the expected ones. `first` is the index of the
+/// first byte from the target's start.
+///
+/// # Errors
+/// [`Error::WrongBytes`] for the first wrong byte.
+pub(super) fn equal(
+    candidate: Candidate,
+    function: Function,
+    size: usize,
+    (found, expected): (&[u8], &[u8]),
+    first: isize,
+) -> Result<(), Error> {
+    match found.iter().zip(expected).position(|(found, expected)| found != expected) {
         None => Ok(()),
         Some(index) => Err(Error::WrongBytes {
             subject: candidate.name.into(),
             function: function.name(),
             size_bytes: size,
-            index: (first + index) as isize - target as isize,
+            index: first + index as isize,
             found: found[index],
             expected: expected[index],
         }),
@@ -105,7 +117,7 @@ fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Error> {
 }
 
 /// A sequence that repeats after 251 bytes. 251 is a prime, so that no shifted copy is equal.
-fn pattern(bytes: &mut [u8], seed: u8) {
+pub(super) fn pattern(bytes: &mut [u8], seed: u8) {
     let period: [u8; 251] = std::array::from_fn(|index| index as u8 ^ seed);
     for chunk in bytes.chunks_mut(period.len()) {
         chunk.copy_from_slice(&period[..chunk.len()]);

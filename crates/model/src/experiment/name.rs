@@ -7,6 +7,8 @@ pub const COMPARE: &str = "compare";
 pub const COPY_ADVISE: &str = "copy.advise";
 /// Copies of sizes drawn from a distribution.
 pub const COPY_DISTRIBUTION: &str = "copy.distribution";
+/// Copies of one size into a buffer that another processor copies out of.
+pub const COPY_HANDED: &str = "copy.handed";
 /// The copies and fills of a program, by call site, size and thread.
 pub const COPY_PROFILE: &str = "copy.profile";
 /// Copies of one size.

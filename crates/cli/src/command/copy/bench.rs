@@ -6,7 +6,9 @@ use std::time::Duration;
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::stream::subjects::EMPTY;
 use haul_experiments::copy::stream::{Replay, recorded};
-use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, ThenRead, subjects};
+use haul_experiments::copy::{
+    Drawn, Function, Handed, Plain, Selection, Sizes, ThenRead, subjects,
+};
 use haul_experiments::memory::Bandwidth;
 use haul_machine::sys::Sys;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
@@ -43,7 +45,7 @@ impl Bench {
     /// # Errors
     /// A name is unknown, a file is not a distribution, or there are more threads than processors.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let threads = usize::from(arguments.threads);
+        let threads = if arguments.handed { 2 } else { usize::from(arguments.threads) };
         let allowed = Sys::new().topology().allowed.len();
         if threads > allowed {
             return Err(Error::Threads { asked: threads, allowed });
@@ -57,7 +59,7 @@ impl Bench {
         let levels_or = |default| if levels.is_empty() { vec![default] } else { levels.clone() };
         let shapes = shapes(&arguments)?;
         refuse_unused(&arguments, !shapes.is_empty())?;
-        let sizes_bytes = sizes_bytes(&arguments)?;
+        let mut sizes_bytes = sizes_bytes(&arguments)?;
         let alignment = match arguments.misaligned {
             Some(odd_share) => Alignment { odd_share },
             None => Alignment::default(),
@@ -66,6 +68,9 @@ impl Bench {
         let caches = Caches::from_sizes(&this_machine().caches_bytes);
         let available_bytes = Sys::new().memory().available_bytes;
         let (mut steps, mut asked): (Steps, Steps) = (Vec::new(), replays(&arguments)?);
+        if arguments.handed {
+            asked.extend(messages(&arguments, sizes_bytes.split_off(0))?);
+        }
         for function in functions(&arguments) {
             let (drawn, swept) = selections(function, &arguments.kernel)?;
             for shape in &shapes {
@@ -162,6 +167,13 @@ fn functions(arguments: &Arguments) -> Vec<Function> {
         true => vec![Function::Memcpy],
         false => arguments.function.clone(),
     }
+}
+
+/// The messages of every size.
+fn messages(arguments: &Arguments, sizes_bytes: Vec<usize>) -> Result<Steps, Error> {
+    let subjects = selections(Function::Memcpy, &arguments.kernel)?.0;
+    let message = |size| Handed { subjects: subjects.clone(), ..Handed::new(vec![size]) };
+    Ok(sizes_bytes.into_iter().map(|size| Box::new(message(size)) as Box<_>).collect())
 }
 
 /// The replay of every stream.
