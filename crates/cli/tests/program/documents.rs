@@ -37,6 +37,8 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul engine fake", Elsewhere("engine_fake.rs")),
     ("haul engine list", Run("", "worker")),
     ("haul engine bench --sizes", Run("--sizes 4KiB --against thread --budget 0.5", "latency")),
+    ("haul engine bench --depth", Run("--against none --budget 1", "depth")),
+    ("haul engine bench --busy-core", Elsewhere("engine_tuning.rs")),
     ("haul engine bench --against dma_skeleton", Run("--sizes 4KiB --budget 1", "overlap")),
     ("haul channel list", Run("", "ring")),
     ("haul channel recv", Elsewhere("channel.rs, both ends")),
