@@ -31,7 +31,7 @@ pub struct Start {
     pub grow_ahead_bytes: usize,
     /// For haul's heap: the bytes that have memory from the start.
     pub ready_bytes: usize,
-    /// The name of the engine of [`Task::Zeroed`].
+    /// The name of the engine of [`Task::Zeroed`]; empty for other tasks.
     pub engine: String,
 }
 

@@ -68,8 +68,9 @@ pub(super) struct Harness<'a, A> {
     held: Vec<Mutex<Held>>,
     rings: Vec<Ring>,
     script: OnceLock<replay::Script>,
-    /// The name of the engine for blocks of zeros, and the engine once a task has used it.
-    engine: (String, OnceLock<Result<Queue, String>>),
+    /// The engine for blocks of zeros, if the start message names one. It is opened by a thread
+    /// that is not pinned, because a helper thread may run where the thread that opens it may.
+    engine: Option<Result<Queue, String>>,
 }
 
 /// The result of one thread in one task.
@@ -94,7 +95,8 @@ impl<'a, A: Allocator> Harness<'a, A> {
             held: (0..start.threads).map(|_| held()).collect(),
             rings: (0..start.threads / 2).map(|_| Ring::new()).collect(),
             script: OnceLock::new(),
-            engine: (start.engine.clone(), OnceLock::new()),
+            engine: (!start.engine.is_empty())
+                .then(|| Queue::by_name(&start.engine).map_err(|error| error.to_string())),
         }
     }
 
@@ -130,9 +132,8 @@ impl<'a, A: Allocator> Harness<'a, A> {
                 latency::latency(allocator, clock, &mut held, *count, *shape, *delay_ns)
             }
             Task::Zeroed { count, shape } => {
-                let (name, queue) = &self.engine;
-                let open = || Queue::by_name(name).map_err(|error| error.to_string());
-                let queue = queue.get_or_init(open).as_ref().map_err(String::clone)?;
+                let queue = self.engine.as_ref().ok_or("the start message names no engine")?;
+                let queue = queue.as_ref().map_err(String::clone)?;
                 zeroed::zeroed(allocator, clock, *count, *shape, queue)
             }
             Task::Load { path } => {
