@@ -23,7 +23,7 @@ pub struct Settings {
     /// The CPU does shorter operations in `submit`.
     pub cpu_below: usize,
     /// While the engine is not [ready](Engine::is_ready), the CPU also does operations that are
-    /// shorter than this. If not 0, [`crowded_min`](Self::crowded_min) holds.
+    /// shorter than this. If this is 0, [`crowded_min`](Self::crowded_min) has no effect.
     pub wake_min: usize,
     /// While the engine is [crowded](Engine::skips_one), the CPU also does operations that are
     /// shorter than this.

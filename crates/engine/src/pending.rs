@@ -77,8 +77,8 @@ impl Queue {
     /// Starts an operation over owned or `'static` buffers. Never waits: if the engine cannot take
     /// it, this thread does it now.
     ///
-    /// Cost: no allocation, but for [`Lists`](crate::Lists); no system call, unless a helper thread
-    /// sleeps or a device is used by `write`.
+    /// Cost: no allocation, but for [`Lists`](crate::Lists) and [`Batch`](crate::Batch); no system
+    /// call, unless a helper thread sleeps or a device is used by `write`.
     ///
     /// # Panics
     /// If the lengths of the buffers do not match.

@@ -98,7 +98,8 @@ impl Sender {
     /// a copy has ended. The receiver gets a piece only when all of its bytes are there.
     ///
     /// When the message is complete, no copy uses the bytes any more. A caller that has kept a
-    /// clone then owns them alone, and can change them by [`Arc::get_mut`].
+    /// clone and drops the [`Sending`] then owns them alone, and can change them by
+    /// [`Arc::get_mut`].
     ///
     /// # Errors
     /// The errors of [`send`](Self::send).

@@ -336,7 +336,8 @@ impl Transfer for Sending<'_> {
     }
 
     fn copying(&mut self) -> Option<&mut Copying> {
-        self.by.copying().filter(|_| self.state == State::Moving)
+        let is_moving = self.state == State::Moving;
+        self.by.copying().filter(|copying| is_moving && copying.is_pending())
     }
 }
 
@@ -350,5 +351,9 @@ impl Drop for Sending<'_> {
         if self.is_out() {
             self.give_up();
         }
+        if let Some(copying) = self.by.copying() {
+            copying.end();
+        }
+        self.outbox.lane.clear_copied();
     }
 }

@@ -13,7 +13,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use haul_copy::Hint;
@@ -36,8 +36,10 @@ const HANG: Duration = Duration::from_secs(1);
 pub(crate) struct Beside {
     queue: Queue,
     bell: Bell,
-    /// Whether the sender waits for the bell.
+    /// Whether the sending half of this process waits for the bell.
     is_awaited: AtomicBool,
+    /// The process that made the event, which a child of fork shares.
+    here: Here,
 }
 
 impl Beside {
@@ -48,7 +50,8 @@ impl Beside {
         let bell = bell.map_err(|error| {
             Error::system("make an event for the engine's copies")(io::Error::other(error))
         })?;
-        Ok(Self { queue: queue.clone(), bell, is_awaited: AtomicBool::new(false) })
+        let (queue, is_awaited) = (queue.clone(), AtomicBool::new(false));
+        Ok(Self { queue, bell, is_awaited, here: Here::now() })
     }
 
     /// The event, which an event loop polls together with the socket.
@@ -56,20 +59,32 @@ impl Beside {
         &self.bell
     }
 
-    /// Makes the event unreadable, unless the sender still waits for it and this is the receiver.
-    pub(crate) fn clear(&self, is_sender: bool) {
-        if is_sender {
-            self.is_awaited.store(false, Relaxed);
-        }
-        if !self.is_awaited.load(Relaxed) {
+    /// Makes the event unreadable for the sending half, which looks at its copy next.
+    pub(crate) fn clear_for_sender(&self) {
+        if self.is_awaited.swap(false, SeqCst) {
             self.bell.clear();
+        }
+    }
+
+    /// Makes the event unreadable for the receiving half, if the sending half does not wait for it:
+    /// a helper thread may set it after the sender has seen the end. In a child of fork, the event
+    /// is the parent's.
+    pub(crate) fn clear_for_receiver(&self) {
+        if self.is_awaited.load(SeqCst) || !self.here.is_here() {
+            return;
+        }
+        self.bell.clear();
+        if self.is_awaited.load(SeqCst) {
+            // The sender has begun to wait meanwhile, and its copy may have ended before the
+            // event was cleared. One event too many wakes it, and it looks at its copy.
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         }
     }
 
     /// Makes the event readable when the copy has ended.
     pub(crate) fn await_end(&self, copying: &Copying) {
         if let Some(pending) = &copying.pending {
-            self.is_awaited.store(true, Relaxed);
+            self.is_awaited.store(true, SeqCst);
             pending.ring(&self.bell);
         }
     }
@@ -194,6 +209,11 @@ impl Copying {
         self.pending.as_ref().map_or(0, Pending::bytes_done)
     }
 
+    /// Whether the copy may still be under way.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
     /// Waits for the end, at most for this time. This thread takes part in the copy.
     pub(crate) fn wait_for(&mut self, time: Duration) {
         let Some(pending) = self.pending.take() else { return };
@@ -202,16 +222,20 @@ impl Copying {
             Err(pending) => self.pending = Some(pending),
         }
     }
-}
 
-impl Drop for Copying {
     /// Waits for a pending copy, and leaks its memory if the engine hangs. In a child of fork, the
     /// copy is the parent's: an engine would do it again in the child, in memory that both
     /// processes share.
-    fn drop(&mut self) {
+    pub(crate) fn end(&mut self) {
         if self.here.is_here() {
             self.wait_for(HANG);
         }
         std::mem::forget(self.pending.take());
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.end();
     }
 }

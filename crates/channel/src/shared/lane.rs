@@ -373,7 +373,10 @@ impl Lane {
     /// Makes the event of the engine's copies unreadable, before a call that does not wait.
     pub(crate) fn clear_copied(&self) {
         if let Some(beside) = &self.link.beside {
-            beside.clear(self.half == Half::Sending);
+            match self.half {
+                Half::Sending => beside.clear_for_sender(),
+                Half::Receiving => beside.clear_for_receiver(),
+            }
         }
     }
 

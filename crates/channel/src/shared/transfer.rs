@@ -22,8 +22,10 @@ const SLEEP_MIN: Duration = Duration::from_millis(5);
 const TURN: Duration = Duration::from_millis(1);
 /// The longest sleep, and so the longest delay until the death of a peer is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
-/// How long an end takes part in an engine's copy before it publishes what is there.
-const COPY_MAX: Duration = Duration::from_micros(20);
+/// How long an end takes part in an engine's copy before it publishes what is there. Each later
+/// pause for the same copy is twice as long, so that an engine that hangs is noticed as it would be
+/// without a pause.
+const COPY_MIN: Duration = Duration::from_micros(20);
 
 /// The result of one step of a transfer.
 #[derive(Debug)]
@@ -94,6 +96,7 @@ fn drive_until<T: Transfer>(
 ) -> Result<Option<T::Output>, Error> {
     transfer.lane().clear_pending();
     let (mut waiting, mut announced, mut sleep) = (Waiting::default(), None, SLEEP_MIN);
+    let mut copy = COPY_MIN;
     loop {
         let step = transfer.step();
         // This check comes first, because the values that were read are meaningless if memory was
@@ -106,10 +109,13 @@ fn drive_until<T: Transfer>(
                     return Ok(None);
                 }
                 (waiting, announced, sleep) = (Waiting::default(), None, SLEEP_MIN);
+                copy = COPY_MIN;
             }
             Step::Blocked => {
+                let left = clock.left(|| transfer.has_begun());
                 if let Some(copying) = transfer.copying() {
-                    copying.wait_for(COPY_MAX);
+                    copying.wait_for(left.map_or(copy, |left| copy.min(left)));
+                    copy *= 2;
                     if is_over(&mut clock, transfer)? {
                         return Ok(None);
                     }

@@ -135,6 +135,30 @@ fn message_is_visible_only_after_engine_has_copied_it() {
     }
 }
 
+/// An event loop that began to wait for a copy, and then waits for the message by a call, must not
+/// find the copy's event later.
+#[test]
+fn finished_message_leaves_no_event() {
+    for mechanism in BESIDE {
+        let (held, queue) = Held::queue(Way::Holds, true);
+        let (mut one, mut other) = two(&with(mechanism, &queue), &by(mechanism));
+        let bytes = Arc::new(pattern(900_000, 29));
+        let mut sending = one.start_send_shared(Arc::clone(&bytes)).unwrap();
+        for _ in 0..3 {
+            assert!(!sending.advance().unwrap());
+            assert!(other.try_recv().unwrap().is_none());
+        }
+        assert!(!sending.advance().unwrap());
+        assert_eq!(held.release(), 1);
+        assert!(is_readable(&sending.as_fd()), "{mechanism}: the end wakes an event loop");
+        sending.finish().unwrap();
+        assert!(other.recv().unwrap()[..] == bytes[..], "{mechanism}");
+        // The words of the receiver are read; the copy's event was cleared before.
+        assert!(one.try_recv().unwrap().is_none());
+        assert!(!is_readable(&one), "{mechanism}: an event is left");
+    }
+}
+
 #[test]
 fn receiver_begins_before_engine_has_copied_all() {
     let (held, queue) = Held::queue(Way::Holds, true);
