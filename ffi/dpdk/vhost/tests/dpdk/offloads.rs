@@ -1,6 +1,7 @@
 //! Packets to a guest that ask for checksums and segmentation: the packet, its header, and the
 //! program's own copy of it must be the same with the library and without.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -67,13 +68,15 @@ fn run(program: &Path, preload: &Preload, features: u64) -> (Vec<Vec<u8>>, Strin
     let said = || std::fs::read_to_string(&path).expect("text");
     let started = Instant::now();
     let check = |what: &str| assert!(started.elapsed() < PATIENCE, "{what}: {}", said());
-    while !socket.exists() {
-        check("no socket");
+    // The program listens shortly after the socket exists.
+    let connected = loop {
+        if let Ok(connected) = UnixStream::connect(&socket) {
+            break connected;
+        }
+        check("it does not listen");
         std::thread::sleep(Duration::from_millis(10));
-    }
-    // It listens as soon as the socket exists, or shortly after.
-    std::thread::sleep(Duration::from_millis(200));
-    let mut front = Front::connect(&socket);
+    };
+    let mut front = Front::over(connected);
     front.start(features);
     front.send_packet(0, 1);
     let mut buffers = Vec::new();
