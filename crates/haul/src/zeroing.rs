@@ -36,16 +36,17 @@ use haul_heap::{AllocError, Heap, Request};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "the block is freed when this value is dropped"]
-pub struct Zeroing<H: Deref<Target = Heap> + Send + 'static> {
+pub struct Zeroing<H: Deref<Target = Heap> + Clone + Send + 'static> {
     pending: ManuallyDrop<Pending<Zeros<H>>>,
     /// The ID of the process that started it.
     process: u32,
 }
 
-impl<H: Deref<Target = Heap> + Send + 'static> Zeroing<H> {
+impl<H: Deref<Target = Heap> + Clone + Send + 'static> Zeroing<H> {
     /// Allocates a block and starts to fill it. Never waits for the engine: if the engine cannot
-    /// take the block, this thread fills it now. `heap` is any pointer to a heap, such as an
-    /// [`Arc`](std::sync::Arc) or a `'static` reference.
+    /// take the block, this thread fills it now. `heap` shares a heap: an
+    /// [`Arc`](std::sync::Arc) or a `'static` reference. The caller keeps another one, because the
+    /// block lives as long as the heap.
     ///
     /// Cost: as [`Heap::alloc`] and [`Queue::submit`].
     ///
@@ -89,7 +90,7 @@ impl<H: Deref<Target = Heap> + Send + 'static> Zeroing<H> {
     }
 }
 
-impl<H: Deref<Target = Heap> + Send + 'static> Drop for Zeroing<H> {
+impl<H: Deref<Target = Heap> + Clone + Send + 'static> Drop for Zeroing<H> {
     /// Waits, because a block that is freed by a later call of the queue would be missing until
     /// then. In a child of fork, an engine would fill the block again, which processes may share.
     fn drop(&mut self) {
@@ -100,7 +101,7 @@ impl<H: Deref<Target = Heap> + Send + 'static> Drop for Zeroing<H> {
     }
 }
 
-impl<H: Deref<Target = Heap> + Send + 'static> fmt::Debug for Zeroing<H> {
+impl<H: Deref<Target = Heap> + Clone + Send + 'static> fmt::Debug for Zeroing<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Zeroing").field("process", &self.process).finish_non_exhaustive()
     }

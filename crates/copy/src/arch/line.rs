@@ -28,7 +28,7 @@ pub(crate) trait Line: Copy {
     /// between which a branch chooses.
     const EIGHT_LINES: bool = false;
 
-    /// Whether a long forward copy prefetches the lines of its target for writing.
+    /// Whether a long fill or forward copy prefetches the lines of its target for writing.
     const OWNS_AHEAD: bool = false;
 
     /// Loads 64 bytes from any address.

@@ -22,8 +22,7 @@ use crate::error::Error;
 use crate::experiment::{Experiment, SMALL};
 use crate::outcome::{self, Metric, Template};
 
-/// The buffers that are used in turn. A queue has several, so that the sender need not wait for the
-/// receiver.
+/// The buffers that are used in turn, as in a queue.
 const BUFFERS: usize = 16;
 
 /// The threads: one that copies in, and one that copies out.
@@ -209,14 +208,18 @@ impl Through<'_> {
     /// Sends a message of known bytes, and compares what arrives.
     fn check(&self, seed: u8) -> Result<(), Error> {
         let size = self.exchange.size;
-        // SAFETY: source and target have the size, and no thread uses them now.
-        let source = unsafe { std::slice::from_raw_parts_mut(self.exchange.source(), size) };
-        proof::pattern(source, seed);
+        // SAFETY: the source has the size, and no thread uses it now.
+        proof::pattern(
+            unsafe { std::slice::from_raw_parts_mut(self.exchange.source(), size) },
+            seed,
+        );
         std::thread::scope(|scope| {
             scope.spawn(|| self.run(1, 1));
             self.run(0, 1);
         });
         // SAFETY: as above; the thread has ended.
+        let source = unsafe { std::slice::from_raw_parts(self.exchange.source(), size) };
+        // SAFETY: as above.
         let found = unsafe { std::slice::from_raw_parts(self.exchange.target(), size) };
         proof::equal(self.candidate, Function::Memcpy, size, (found, source), 0)
     }
@@ -253,11 +256,12 @@ impl Subject for Through<'_> {
                 std::hint::spin_loop();
             }
             let buffer = self.exchange.buffer(message);
-            // SAFETY: the counters show that the buffer is this thread's turn.
-            match thread {
-                0 => unsafe { self.copy(buffer, self.exchange.source()) },
-                _ => unsafe { self.copy(self.exchange.target(), buffer) },
-            }
+            let (target, source) = match thread {
+                0 => (buffer, self.exchange.source()),
+                _ => (self.exchange.target(), buffer),
+            };
+            // SAFETY: the counters show that it is this thread's turn for the buffer.
+            unsafe { self.copy(target, source) };
             // SYNC: message handed
             own.0.store(message + 1, Ordering::Release);
         }
