@@ -59,7 +59,7 @@ impl Beside {
         &self.bell
     }
 
-    /// Makes the event unreadable for the sending half, which looks at its copy next.
+    /// Makes the event unreadable for the sending half, which checks its copy next.
     pub(crate) fn clear_for_sender(&self) {
         if self.is_awaited.swap(false, SeqCst) {
             self.bell.clear();
@@ -76,7 +76,7 @@ impl Beside {
         self.bell.clear();
         if self.is_awaited.load(SeqCst) {
             // The sender has begun to wait meanwhile, and its copy may have ended before the
-            // event was cleared. One event too many wakes it, and it looks at its copy.
+            // event was cleared. One event too many makes it check its copy once more.
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         }
     }

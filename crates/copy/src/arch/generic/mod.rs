@@ -34,11 +34,11 @@ pub(crate) const BLOCK_MAX: usize = 256;
 ///
 /// If another processor has read the target since it was last written, as in a message queue, a
 /// store waits until that processor has given the line up. Stores retire in order, so that these
-/// waits add up; prefetches overlap them. On Emerald Rapids, a copy of 4 and 8 KiB into such a
-/// target takes 0.87 of the time without prefetches, a fill 0.75, and UCX's messages of 256 KiB
-/// 0.82. If the target is in the own L1, a copy takes as long as without, or up to 1.15 of its time
-/// if the source is not aligned as the target is. Prefetches of every second line take several
-/// times as long as none.
+/// waits add up; prefetches overlap them. On Emerald Rapids, UCX's messages of 256 KiB, which it
+/// copies in pieces of 8 KiB, take 0.90 of libc's time with prefetches and 1.10 without. If the
+/// target is in the own L1, a copy takes as long as without, or up to 1.15 of its time if the
+/// source is not aligned as the target is. Prefetches of every second line take several times as
+/// long as none (`bench/record/2026-11-28-emerald-rapids-2cpu-copy`).
 pub(crate) const AHEAD_MIN: usize = 2048;
 pub(crate) const AHEAD: usize = 512;
 
