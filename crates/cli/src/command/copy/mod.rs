@@ -3,6 +3,7 @@
 //! From the bottom up:
 //!
 //! - `list`: `haul copy list`;
+//! - `table`: the table of `haul copy bench`;
 //! - `bench`: `haul copy bench`;
 //! - `advise`: `haul copy advise`;
 //! - `profiled`: the calls of profiled programs;
@@ -18,6 +19,7 @@ mod profile;
 mod profiled;
 mod record;
 mod run;
+mod table;
 mod tune;
 
 pub(super) use tune::policy;
