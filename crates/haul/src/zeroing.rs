@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 
 use haul_engine::{Operation, Pending, Queue, Task, Value};
 use haul_heap::{AllocError, Heap, Request};
+use haul_peer::fork::Here;
 
 /// A block of a heap that an engine fills with zeros: [`Heap::zalloc`] beside the CPU, for large
 /// blocks. A small block costs less with `zalloc`, because a submission takes longer than the
@@ -38,8 +39,9 @@ use haul_heap::{AllocError, Heap, Request};
 #[must_use = "the block is freed when this value is dropped"]
 pub struct Zeroing<H: Deref<Target = Heap> + Clone + Send + 'static> {
     pending: ManuallyDrop<Pending<Zeros<H>>>,
-    /// The ID of the process that started it.
-    process: u32,
+    /// The process that started it, and its ID: a child that the C library has not made has another
+    /// ID, and the first child in a PID namespace has the ID 1, as its parent may have.
+    process: (Here, u32),
 }
 
 impl<H: Deref<Target = Heap> + Clone + Send + 'static> Zeroing<H> {
@@ -56,7 +58,7 @@ impl<H: Deref<Target = Heap> + Clone + Send + 'static> Zeroing<H> {
         let block = heap.alloc(request)?;
         let zeros = Zeros { heap: Some(heap), block, size: request.size() };
         let pending = ManuallyDrop::new(queue.submit(zeros));
-        Ok(Self { pending, process: process::id() })
+        Ok(Self { pending, process: (Here::now(), process::id()) })
     }
 
     /// Whether the block is filled. Does bounded work.
@@ -86,7 +88,8 @@ impl<H: Deref<Target = Heap> + Clone + Send + 'static> Zeroing<H> {
     }
 
     fn is_here(&self) -> bool {
-        self.process == process::id()
+        let (here, id) = self.process;
+        here.is_here() && id == process::id()
     }
 }
 
@@ -103,7 +106,7 @@ impl<H: Deref<Target = Heap> + Clone + Send + 'static> Drop for Zeroing<H> {
 
 impl<H: Deref<Target = Heap> + Clone + Send + 'static> fmt::Debug for Zeroing<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Zeroing").field("process", &self.process).finish_non_exhaustive()
+        f.debug_struct("Zeroing").field("process", &self.process.1).finish_non_exhaustive()
     }
 }
 
