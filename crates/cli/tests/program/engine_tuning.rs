@@ -58,7 +58,9 @@ fn bench_writes_the_sizes_and_keeps_the_rest_of_the_file() {
     let path = folder.path().join("haul.toml");
     let copy = "[copy]\nstream_copy_min = \"48 MiB\"";
     fs::write(&path, file_of(&this_machine(), copy)).unwrap();
-    let ran = bench(&path, "64KiB,1MiB").expect(0);
+    let all = ["engine", "bench", "--engine", "worker", "--against", "none", "--budget", "2"];
+    let sizes = ["--sizes", "64KiB,1MiB", "--busy-core", "0,1"];
+    let ran = run(haul(&all).args(sizes).arg("--out-tuning").arg(&path)).expect(0);
     let tuning: Tuning = fs::read_to_string(&path).unwrap().parse().unwrap();
     assert_eq!(tuning.copy["stream_copy_min"], 48 << 20);
     let records = fs::read_to_string(folder.path().join("haul.engine.jsonl")).unwrap();
@@ -70,8 +72,12 @@ fn bench_writes_the_sizes_and_keeps_the_rest_of_the_file() {
         assert!(ran.out.contains("was not written"), "{ran:#?}");
         return;
     };
-    assert!([64 << 10, 1 << 20, usize::MAX].contains(&sizes.idle), "{sizes:?}");
-    assert_eq!(sizes.busy, usize::MAX, "it was not measured");
+    for size in [sizes.idle, sizes.busy] {
+        assert!([64 << 10, 1 << 20, usize::MAX].contains(&size), "{sizes:?}");
+    }
+    let busy = |record: &haul_model::Record| record.count("busy_core") == Some(1);
+    assert!(records.iter().filter(worker_of).any(busy), "{ran:#?}");
+    assert_eq!(haul_experiments::engine::break_even::sizes(records.iter()), Some(sizes));
     assert_eq!(tuning.evidence.len(), usize::from(sizes.idle != usize::MAX), "{tuning}");
     assert!(tuning.evidence.iter().all(|it| it.records == "haul.engine.jsonl"), "{tuning}");
     assert!(ran.out.contains("To use it: export HAUL_TUNING="), "{ran:#?}");
