@@ -192,7 +192,7 @@ pub(crate) struct Bench {
     pub(crate) mechanism: Vec<Asked>,
     /// Measure haul's choice, ring and lease also with these engines, which copy for both ends:
     /// inline, worker, auto, dsa, or a queue such as dsa:wq0.1; several may be given
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = usable)]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = usable)]
     pub(crate) engine: Vec<String>,
     /// The peers: ucx, mpi, iceoryx2, pipe, unix, 2014, memcpy
     #[arg(

@@ -46,7 +46,7 @@ pub(crate) struct List {
     after_help = "Example:\n  haul engine bench --sizes 64KiB,1MiB --engine inline,worker,auto\n  \
     haul engine bench --against dma_skeleton --busy-core 0,1\n  \
     haul engine bench --sizes 4KiB --depth 1,8,64 --batch 1,16\n  \
-    haul engine bench --engine worker --against none --busy-core 0,1 --out-tuning haul.toml\n\n\
+    haul engine bench --engine worker --against none --busy-core 0,1 --out-file haul.toml\n\n\
     Peers: dma_skeleton (DPDK's copy engine without hardware), rayon (rayon::spawn), tokio \
     (spawn_blocking), thread (a thread that receives copies from a channel of the standard library)."
 )]
@@ -77,7 +77,7 @@ pub(crate) struct Bench {
     /// haul's engines: inline, worker, auto; copy is always measured
     #[arg(
         long,
-        value_name = "NAMES",
+        value_name = "NAME",
         default_value = "inline,worker,auto",
         value_delimiter = ',',
         value_parser = engine
@@ -107,7 +107,7 @@ pub(crate) struct Bench {
     /// Write the sizes from which worker pays into this haul.toml, which auto then uses; its other
     /// parts stay. The records are written next to it, as FILE with the suffix .engine.jsonl
     #[arg(long, value_name = "FILE")]
-    pub(crate) out_tuning: Option<PathBuf>,
+    pub(crate) out_file: Option<PathBuf>,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -18,6 +18,7 @@ const SHARED: &[(&str, &str, &str)] = &[
     ("burst", "PACKETS", "packets"),
     ("deadline", "TIME", "longest"),
     ("driver", "dpdk-YY.MM", "release"),
+    ("engine", "NAME", "engine"),
     ("export", "FORMAT", "format"),
     ("export-markdown", "FILE", "markdown"),
     ("fail-on", "WHAT", "exit with code"),

@@ -250,7 +250,7 @@ pub(crate) enum Error {
     /// The file for a tuning is not a regular file, so the records cannot be written next to it.
     #[error(
         "cannot tune into {}: it is not a regular file, and the records behind a haul.toml are written \
-         next to it; name a regular file by --out-file or --out-tuning",
+         next to it; name a regular file by --out-file",
         path.display()
     )]
     TuneInto {

@@ -24,7 +24,7 @@ fn worker(path: &Path) -> (String, Ran) {
 
 fn bench(path: &Path, sizes: &str) -> Ran {
     let all = ["engine", "bench", "--engine", "worker", "--against", "none", "--budget", "1"];
-    run(haul(&all).args(["--sizes", sizes, "--out-tuning", path.to_str().unwrap()]))
+    run(haul(&all).args(["--sizes", sizes, "--out-file", path.to_str().unwrap()]))
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn bench_writes_the_sizes_and_keeps_the_rest_of_the_file() {
     fs::write(&path, file_of(&this_machine(), copy)).unwrap();
     let all = ["engine", "bench", "--engine", "worker", "--against", "none", "--budget", "2"];
     let sizes = ["--sizes", "64KiB,1MiB", "--busy-core", "0,1"];
-    let ran = run(haul(&all).args(sizes).arg("--out-tuning").arg(&path)).expect(0);
+    let ran = run(haul(&all).args(sizes).arg("--out-file").arg(&path)).expect(0);
     let tuning: Tuning = fs::read_to_string(&path).unwrap().parse().unwrap();
     assert_eq!(tuning.copy["stream_copy_min"], 48 << 20);
     let records = fs::read_to_string(folder.path().join("haul.engine.jsonl")).unwrap();

@@ -36,7 +36,7 @@ impl Bench {
     /// # Errors
     /// As for [`File::check`].
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let tuning = arguments.out_tuning.clone().map(File::check).transpose()?;
+        let tuning = arguments.out_file.clone().map(File::check).transpose()?;
         let against = present(arguments.against.iter().flat_map(|against| against.peers()));
         let all = [&Subject::Copy].into_iter().chain(&arguments.engine).chain(&against);
         let subjects = unique(all.copied());
