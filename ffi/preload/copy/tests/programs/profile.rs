@@ -70,11 +70,13 @@ fn sampled_profile_estimates_calls_and_bytes() {
     let mut sites = own(&profile);
     sites.sort_by_key(|site| site.offset);
     assert_eq!(sites.len(), 3);
-    for (site, (calls, size)) in
-        sites.iter().zip([(4_000_000.0, 24.0), (40_000.0, 4000.0), (100.0, 1048576.0)])
-    {
+    // The calls of a site contain a random number of sampling points: some 2,000, 325 and 200, with
+    // standard deviations of 1, 5 and 2%. The limits are six of these and more.
+    let expected = [(4_000_000.0, 24.0, 0.1), (40_000.0, 4000.0, 0.35), (100.0, 1048576.0, 0.15)];
+    for (site, (calls, size, limit)) in sites.iter().zip(expected) {
         let ratios = [site.calls / calls, site.bytes as f64 / (calls * size)];
-        assert!(ratios.iter().all(|ratio| (0.9..1.1).contains(ratio)), "{size} B: {ratios:?}");
+        let is_near = ratios.iter().all(|ratio| (ratio - 1.0).abs() < limit);
+        assert!(is_near, "{size} B: {ratios:?}");
     }
     assert!(sites[0].samples < 40_000, "one call in a hundred at most is sampled");
 }
@@ -149,7 +151,10 @@ fn first_process_creates_the_file() {
         (0..8).map(|_| setup.command(&program).spawn().expect("it can be started")).collect();
     assert!(all.iter_mut().all(|child| child.wait().expect("it ends").success()));
     assert_eq!(setup.profile().processes.len(), 8);
-    assert_eq!(own(&setup.profile())[0].calls.round(), 8.0);
+    // A file that the library creates is sampled: a call has 4 points, give or take 0.6, so that the
+    // estimate of 8 calls is off by 0.4 as a rule.
+    let calls = own(&setup.profile())[0].calls;
+    assert!((5.0..11.0).contains(&calls), "{calls} calls");
     assert_eq!(fs::metadata(setup.file()).expect("it is here").permissions().mode() & 0o777, 0o600);
     let names: Vec<_> = fs::read_dir(setup.folder.path()).expect("it is ours").flatten().collect();
     assert_eq!(names.len(), 3, "{names:?}");
