@@ -151,8 +151,8 @@ fn first_process_creates_the_file() {
         (0..8).map(|_| setup.command(&program).spawn().expect("it can be started")).collect();
     assert!(all.iter_mut().all(|child| child.wait().expect("it ends").success()));
     assert_eq!(setup.profile().processes.len(), 8);
-    // A file that the library creates is sampled: a call has 4 points, give or take 0.6, so that the
-    // estimate of 8 calls is off by 0.4 as a rule.
+    // A file that the library creates is sampled: a call has 4 points, give or take 0.6, so that
+    // the estimate of 8 calls is off by 0.4 as a rule.
     let calls = own(&setup.profile())[0].calls;
     assert!((5.0..11.0).contains(&calls), "{calls} calls");
     assert_eq!(fs::metadata(setup.file()).expect("it is here").permissions().mode() & 0o777, 0o600);
