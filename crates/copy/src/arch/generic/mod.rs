@@ -39,7 +39,7 @@ pub(crate) const BLOCK_MAX: usize = 256;
 /// target is in the own L1, a copy takes as long as without, or up to 1.15 of its time if the
 /// source is not aligned as the target is. Prefetches of every second line take several times as
 /// long as none (`bench/record/2026-11-28-emerald-rapids-2cpu-copy`).
-pub(crate) const AHEAD_MIN: usize = 2048;
+pub(crate) const AHEAD_MIN: usize = 2304;
 pub(crate) const AHEAD: usize = 512;
 
 /// Prefetches the two or four lines of a step for writing.
