@@ -112,10 +112,7 @@ fn drive_until<T: Transfer>(
                 copy = COPY_MIN;
             }
             Step::Blocked => {
-                let left = clock.left(|| transfer.has_begun());
-                if let Some(copying) = transfer.copying() {
-                    copying.wait_for(left.map_or(copy, |left| copy.min(left)));
-                    copy *= 2;
+                if take_part(transfer, &mut clock, &mut copy) {
                     if is_over(&mut clock, transfer)? {
                         return Ok(None);
                     }
@@ -146,6 +143,21 @@ fn drive_until<T: Transfer>(
             }
         }
     }
+}
+
+/// Takes part in the copy of an engine for which the transfer waits, at most for `pause`, which
+/// becomes twice as long. Returns false if there is no such copy.
+fn take_part<T: Transfer>(transfer: &mut T, clock: &mut Clock, pause: &mut Duration) -> bool {
+    if transfer.copying().is_none() {
+        return false;
+    }
+    let left = clock.left(|| transfer.has_begun());
+    let time = left.map_or(*pause, |left| left.min(*pause));
+    if let Some(copying) = transfer.copying() {
+        copying.wait_for(time);
+    }
+    *pause = pause.saturating_mul(2);
+    true
 }
 
 /// Calls `find` until it returns a value, at most `spins` + 1 times.
