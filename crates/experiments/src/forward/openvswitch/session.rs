@@ -139,8 +139,8 @@ impl Session {
         if self.found.port == VhostPort::Server {
             return Ok(None);
         }
-        self.asked += 1;
-        Statistics::ask(&self.found.configure, &self.files, &self.port, self.asked).map(Some)
+        let configure = &self.found.configure;
+        Statistics::ask(configure, &self.files, &self.port, &mut self.asked).map(Some)
     }
 
     /// Starts one of Open vSwitch's long-running programs.

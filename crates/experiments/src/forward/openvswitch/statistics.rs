@@ -1,6 +1,7 @@
 //! The counters of Open vSwitch's port to the guest.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::files::{Files, TIMEOUT_S};
 
@@ -8,6 +9,13 @@ use super::files::{Files, TIMEOUT_S};
 /// updates them at once if this setting changes (`run_stats_update` of vswitchd/bridge.c), so
 /// each request sets another value.
 const INTERVAL_MS: u32 = 5000;
+
+/// The longest time until the database has counters of the port's packets: twice the time after
+/// which Open vSwitch updates them. What it wrote before the guest came has none.
+const TIMEOUT: Duration = Duration::from_secs(12);
+
+/// The time between two requests for counters that are missing.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The counters of a port, from the switch's side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,24 +29,21 @@ pub(in crate::forward) struct Statistics {
 }
 
 impl Statistics {
-    /// Asks Open vSwitch by its tool `ovs-vsctl`.
+    /// Asks Open vSwitch by its tool `ovs-vsctl`, again while it has no counters of packets.
+    /// `asked` counts the requests.
     ///
     /// # Errors
-    /// The tool fails, or a counter is missing.
+    /// The tool fails, or a counter is still missing after [`TIMEOUT`].
     pub(super) fn ask(
         configure: &Path,
         files: &Files,
         port: &str,
-        number: u32,
+        asked: &mut u32,
     ) -> Result<Self, String> {
-        let interval = INTERVAL_MS + number;
-        let common = [format!("--timeout={TIMEOUT_S}"), format!("--db={}", files.database())];
-        let changed = format!("other_config:stats-update-interval={interval}");
-        let [timeout, database] = &common;
-        files.run(configure, &[timeout, database, "set", "Open_vSwitch", ".", &changed])?;
-        let words = [timeout, database, "get", "Interface", port, "statistics"];
-        let text = files.run(configure, &words)?;
-        parse(&text).ok_or_else(|| format!("its port has no counters of packets: {}", text.trim()))
+        repeat(|| {
+            *asked += 1;
+            request(configure, files, port, *asked)
+        })
     }
 
     /// How many packets these counters differ by from the packets that the guest received and
@@ -49,6 +54,32 @@ impl Statistics {
         let bytes = self.tx_bytes.abs_diff(bytes[0]) + self.rx_bytes.abs_diff(bytes[1]);
         packets.max(bytes.div_ceil(size_bytes.max(1)))
     }
+}
+
+/// The counters of the first map that has them.
+fn repeat(mut request: impl FnMut() -> Result<String, String>) -> Result<Statistics, String> {
+    let started = Instant::now();
+    loop {
+        let text = request()?;
+        if let Some(own) = parse(&text) {
+            return Ok(own);
+        }
+        if started.elapsed() > TIMEOUT {
+            return Err(format!("its port has no counters of packets: {}", text.trim()));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// The map of the port's counters in the database. The update that this asks for may come after the
+/// map was read.
+fn request(configure: &Path, files: &Files, port: &str, number: u32) -> Result<String, String> {
+    let interval = INTERVAL_MS + number;
+    let common = [format!("--timeout={TIMEOUT_S}"), format!("--db={}", files.database())];
+    let changed = format!("other_config:stats-update-interval={interval}");
+    let [timeout, database] = &common;
+    files.run(configure, &[timeout, database, "set", "Open_vSwitch", ".", &changed])?;
+    files.run(configure, &[timeout, database, "get", "Interface", port, "statistics"])
 }
 
 /// The counters in a map such as `{rx_bytes=64, rx_packets=1, tx_bytes=0, tx_packets=0}`.
@@ -69,6 +100,17 @@ fn parse(text: &str) -> Option<Statistics> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missing_counters_are_asked_for_again() {
+        let before = "{ovs_rx_qos_drops=0, ovs_tx_retries=0}\n";
+        let after = "{rx_bytes=640, rx_packets=10, tx_bytes=128, tx_packets=2}\n";
+        let mut maps = [before, before, after].into_iter();
+        let found = repeat(|| Ok(maps.next().unwrap().to_owned()));
+        let expected = Statistics { rx_packets: 10, rx_bytes: 640, tx_packets: 2, tx_bytes: 128 };
+        assert_eq!((found, maps.next()), (Ok(expected), None));
+        assert_eq!(repeat(|| Err("refused".to_owned())), Err("refused".to_owned()));
+    }
 
     #[test]
     fn counters_are_found_by_name_alone() {
