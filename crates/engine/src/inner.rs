@@ -12,7 +12,7 @@ use crate::contract::{Engine, Facts};
 use crate::cpu;
 use crate::operation::{Operation, Request};
 use crate::outcome::{Failed, Outcome, Trouble, Value};
-use crate::slots::{Index, Slots};
+use crate::slots::{DONE, Index, Slots};
 use crate::watcher::{Watched, Watcher};
 
 /// How a queue routes operations.
@@ -84,8 +84,18 @@ pub(crate) struct Place {
 pub(crate) enum Started {
     /// The engine works on it.
     Pending(Place),
-    /// It has ended.
+    /// It has ended, and its outcome is [`DONE`]. Apart from the others, because an outcome is
+    /// expensive to move behind a copy: its parts are written one by one.
+    Done,
+    /// It has ended otherwise.
     Ended(Outcome),
+}
+
+impl Started {
+    #[inline]
+    fn ended(outcome: Outcome) -> Self {
+        if outcome == DONE { Self::Done } else { Self::Ended(outcome) }
+    }
 }
 
 impl Inner {
@@ -97,23 +107,40 @@ impl Inner {
     #[inline]
     pub(crate) unsafe fn begin(&self, request: Request) -> Started {
         // SAFETY: the caller's promise.
+        unsafe { self.begin_with(request, || ()) }.0
+    }
+
+    /// As [`begin`](Self::begin), and returns what `prepare` returns if an engine may do the
+    /// operation. It runs before the engine starts: an atomic addition behind the start waits until
+    /// the engine's processor has given up the lines that the start wrote.
+    ///
+    /// # Safety
+    /// As for [`begin`](Self::begin).
+    #[inline]
+    pub(crate) unsafe fn begin_with<P>(
+        &self,
+        request: Request,
+        prepare: impl FnOnce() -> P,
+    ) -> (Started, Option<P>) {
+        // SAFETY: the caller's promise.
         if let Err(refusal) = unsafe { cpu::check(&request.operation) } {
-            return Started::Ended(Outcome::Refused(refusal));
+            return (Started::Ended(Outcome::Refused(refusal)), None);
         }
         // SAFETY: the caller's promise.
         let length = unsafe { request.operation.length() };
         let engine = match &self.engine {
             Some(engine) if length >= self.settings.cpu_below.max(1) => engine,
             // SAFETY: the operation was checked, and the caller's promise.
-            _ => return Started::Ended(unsafe { cpu::execute(&request) }),
+            _ => return (Started::ended(unsafe { cpu::execute(&request) }), None),
         };
+        let prepared = prepare();
         // SAFETY: as above.
-        let started = unsafe { self.start(engine.as_ref(), request, length) };
-        match started {
+        let started = match unsafe { self.start(engine.as_ref(), request, length) } {
             Some(place) => Started::Pending(place),
             // SAFETY: as above, and the engine has not started it.
-            None => Started::Ended(unsafe { cpu::execute(&request) }),
-        }
+            None => Started::ended(unsafe { cpu::execute(&request) }),
+        };
+        (started, Some(prepared))
     }
 
     /// # Safety

@@ -12,8 +12,9 @@ use crate::bell::Bell;
 use crate::buffer::{Buffer, Target};
 use crate::inner::{Inner, Orphan, Started};
 use crate::operation::Operation;
-use crate::outcome::{Failed, Outcome};
+use crate::outcome::{Failed, Outcome, Value};
 use crate::queue::Queue;
+use crate::slots::DONE;
 use crate::task::{Copy, Task};
 
 /// An operation over owned buffers, which it hands back when it has ended: by [`wait`](Self::wait),
@@ -99,9 +100,12 @@ impl Queue {
         let raw = task.into_raw();
         // SAFETY: the buffers belong to the raw form, which is kept until the operation has ended,
         // or leaked.
-        let started = unsafe { self.inner.begin(W::request(&raw)) };
-        let is_done = matches!(started, Started::Ended(Outcome::Done(_)));
-        let inner = (!is_done).then(|| Arc::clone(&self.inner));
+        let begun = unsafe { self.inner.begin_with(W::request(&raw), || Arc::clone(&self.inner)) };
+        let (started, inner) = match begun {
+            (Started::Done, _) => (Started::Done, None),
+            (started, None) => (started, Some(Arc::clone(&self.inner))),
+            pending => pending,
+        };
         Pending { inner, started, raw: Some(raw), of: PhantomData }
     }
 }
@@ -110,13 +114,20 @@ impl<W: Task + 'static> Pending<W> {
     /// Whether the operation has ended. Does bounded work.
     #[must_use]
     pub fn is_done(&self) -> bool {
+        if self.is_written() {
+            return true;
+        }
         self.outcome().is_some()
     }
 
     /// Waits for the end, and hands back the buffers. This thread takes part in a copy of a helper
     /// thread, then polls some hundred times, then sleeps. A signal does not end the wait.
     pub fn wait(mut self) -> Finished<W> {
+        if self.is_written() {
+            return self.take_written();
+        }
         let outcome = match self.started {
+            Started::Done => DONE,
             Started::Ended(outcome) => outcome,
             // SAFETY: the place is not released before `take`, and the buffers are in `raw`.
             Started::Pending(place) => unsafe { self.inner().wait(place, None) }
@@ -131,6 +142,7 @@ impl<W: Task + 'static> Pending<W> {
     /// This handle, if the time is over.
     pub fn wait_for(mut self, time: Duration) -> Result<Finished<W>, Self> {
         let outcome = match self.started {
+            Started::Done => Some(DONE),
             Started::Ended(outcome) => Some(outcome),
             // SAFETY: as in `wait`.
             Started::Pending(place) => unsafe {
@@ -180,6 +192,7 @@ impl<W: Task + 'static> Pending<W> {
 
     fn outcome(&self) -> Option<Outcome> {
         match self.started {
+            Started::Done => Some(DONE),
             Started::Ended(outcome) => Some(outcome),
             // SAFETY: the place is not released before `take`, and the buffers are in `raw`.
             Started::Pending(place) => unsafe { self.inner().poll(place) },
@@ -192,11 +205,27 @@ impl<W: Task + 'static> Pending<W> {
     }
 
     /// Takes the result of an operation that has ended.
-    fn take(&mut self, outcome: Outcome) -> Finished<W> {
-        let raw = self.raw.take().expect("a result is taken once");
-        if let Started::Pending(place) = self.started {
-            self.inner().slots.release(place.index);
+    /// Whether the operation has ended, and its outcome is [`DONE`]: most operations, without a
+    /// call.
+    #[inline]
+    fn is_written(&self) -> bool {
+        match self.started {
+            Started::Done => true,
+            Started::Pending(place) => self.inner().slots.is_written(place.index),
+            Started::Ended(_) => false,
         }
+    }
+
+    /// The result of an operation whose outcome is [`DONE`].
+    #[inline]
+    fn take_written(&mut self) -> Finished<W> {
+        let raw = self.release();
+        // SAFETY: `raw` is this task's, and its operation has ended.
+        (unsafe { W::from_raw(raw) }, Ok(W::output(Value::Written)))
+    }
+
+    fn take(&mut self, outcome: Outcome) -> Finished<W> {
+        let raw = self.release();
         let result = match outcome {
             Outcome::Done(value) => Ok(value),
             outcome => {
@@ -208,6 +237,16 @@ impl<W: Task + 'static> Pending<W> {
         let result = result.map(W::output);
         // SAFETY: `raw` is this task's, and its operation has ended.
         (unsafe { W::from_raw(raw) }, result)
+    }
+
+    /// The buffers of an operation that has ended.
+    #[inline]
+    fn release(&mut self) -> W::Raw {
+        let raw = self.raw.take().expect("a result is taken once");
+        if let Started::Pending(place) = self.started {
+            self.inner().slots.release(place.index);
+        }
+        raw
     }
 
     /// What stores a waker for this handle's operation.

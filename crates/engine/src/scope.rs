@@ -12,6 +12,7 @@ use crate::operation::Operation;
 use crate::outcome::{Failed, Outcome};
 use crate::pending::Finished;
 use crate::queue::Queue;
+use crate::slots::DONE;
 use crate::task::{Copy, Task};
 
 /// Starts operations over buffers that are borrowed for the scope. See [`Queue::scope`].
@@ -163,6 +164,7 @@ impl<'scope> Scope<'scope, '_> {
             Started::Pending(place) => {
                 shared.open.borrow_mut().push(Open { place, is_alone: false });
             }
+            Started::Done => {}
             Started::Ended(outcome) => shared.note(outcome),
         }
         Scoped { shared, started, raw: Some(raw), of: PhantomData }
@@ -241,7 +243,7 @@ impl<W: Task> Scoped<'_, W> {
     #[must_use]
     pub fn is_done(&self) -> bool {
         match self.started {
-            Started::Ended(_) => true,
+            Started::Done | Started::Ended(_) => true,
             // SAFETY: the place is released only when this handle ends.
             Started::Pending(place) => unsafe { self.shared.inner.poll(place) }.is_some(),
         }
@@ -255,6 +257,7 @@ impl<W: Task> Scoped<'_, W> {
     fn take(&mut self) -> Option<Finished<W>> {
         let raw = self.raw.take()?;
         let outcome = match self.started {
+            Started::Done => DONE,
             Started::Ended(outcome) => outcome,
             Started::Pending(place) => {
                 self.shared.remove(place);
@@ -274,7 +277,7 @@ impl<T: Target, S: Buffer> Scoped<'_, Copy<T, S>> {
         let request = self.raw.as_ref().map(|raw| <Copy<T, S> as Task>::request(raw).operation);
         let Some(Operation::Copy { target, length, .. }) = request else { return &[] };
         let count = match self.started {
-            Started::Ended(Outcome::Done(_)) => length,
+            Started::Done | Started::Ended(Outcome::Done(_)) => length,
             Started::Ended(_) => 0,
             // An operation that has ended has not always written all: the scope's end finishes it.
             Started::Pending(place) => match self.shared.inner.slots.outcome(place.index) {

@@ -18,6 +18,7 @@ use crate::cpu;
 use crate::inner::{Inner, Started};
 use crate::operation::{Operation, Request};
 use crate::outcome::{Failed, Outcome, Refusal, Value};
+use crate::slots::DONE;
 
 /// Held while a thread uses a table, so that no table is half changed in a child of fork.
 static TABLES: Lock<()> = Lock::new((), |()| {});
@@ -130,6 +131,7 @@ impl Shared {
         let started = unsafe { self.inner.begin(request) };
         let mut table = self.lock();
         match started {
+            Started::Done => table.end(id, DONE, Here::now(), rest),
             Started::Ended(outcome) => table.end(id, outcome, Here::now(), rest),
             Started::Pending(place) => {
                 let entry = table.entry(id);

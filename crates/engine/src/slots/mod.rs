@@ -28,7 +28,7 @@ use crate::sys;
 pub const SLOTS_MAX: usize = 1 << 16;
 
 /// The outcome that the state itself holds.
-const DONE: Outcome = Outcome::Done(Value::Written);
+pub(crate) const DONE: Outcome = Outcome::Done(Value::Written);
 
 /// The number of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -287,6 +287,12 @@ impl Slots {
             }
             _ => Some(DONE),
         }
+    }
+
+    /// Whether the operation has ended, and its outcome is [`DONE`].
+    #[inline]
+    pub(crate) fn is_written(&self, index: Index) -> bool {
+        self.generation(index).flags(self.states.of(index).load(Acquire)) & WRITTEN != 0
     }
 
     /// Whether the slot holds no pending operation.
