@@ -18,6 +18,11 @@ const PENDING_MAX: usize = 32 << 20;
 const LATENCY_BYTES: usize = 64 << 10;
 /// The most copies whose latencies are measured together.
 const LATENCIES_MAX: usize = 16;
+/// The most repetitions in a row of what several figures are measured in, and the bytes of all of
+/// them together. A round sleeps in between, after which code and data are cold and the processor
+/// may be slow; a program that copies often is warm. The median of the repetitions counts.
+const REPETITIONS_MAX: usize = 9;
+const REPETITION_BYTES: usize = 8 << 20;
 /// After this time without a copy every thread sleeps that ever does.
 const QUIET_AFTER: Duration = Duration::from_micros(500);
 
@@ -51,7 +56,12 @@ pub(super) struct Memory {
     /// The number of copies that are submitted together.
     batch: usize,
     latencies: usize,
+    /// The size of a copy in bytes.
+    size: usize,
 }
+
+/// For each copy: the time of its submission, the time until all are done, that of its completion.
+type Phases = [f64; 3];
 
 impl Memory {
     /// `depth` submissions of `batch` copies each, or fewer submissions of large copies.
@@ -60,7 +70,7 @@ impl Memory {
         let count = (PENDING_MAX / (size * batch).max(1)).clamp(1, depth) * batch;
         let job = |_| Job::new(vec![1; size], Arc::clone(&source));
         let latencies = (LATENCY_BYTES / size.max(1)).clamp(1, LATENCIES_MAX);
-        Self { jobs: (0..count).map(job).collect(), batch, latencies }
+        Self { jobs: (0..count).map(job).collect(), batch, latencies, size }
     }
 
     /// The number of submissions that are pending at a time.
@@ -105,13 +115,14 @@ impl Memory {
     fn figures<C: Copies>(&mut self, subject: &mut C, turns: Option<u64>) -> Figures {
         let mut figures = Figures::default();
         self.awake(subject);
-        match subject.queue().cloned() {
-            _ if self.batch == 1 => self.many(subject, &mut figures),
-            Some(queue) => self.groups(&mut Batches(queue), &mut figures),
-            None => self.groups(&mut Each(subject), &mut figures),
-        }
+        let repetitions = self.repetitions(self.jobs.len());
+        let all: Vec<Phases> = (0..repetitions).map(|_| self.pending(subject)).collect();
+        let phase = |of: usize| median(&all.iter().map(|phases| phases[of]).collect::<Vec<_>>());
+        (figures.submit, figures.throughput, figures.complete) = (phase(0), phase(1), phase(2));
         let Some(turns) = turns else { return figures };
-        figures.latency = self.latency(subject);
+        let repetitions = self.repetitions(self.latencies);
+        figures.latency =
+            median(&(0..repetitions).map(|_| self.latency(subject)).collect::<Vec<_>>());
         figures.alone = seconds(|| compute(turns));
         figures.both = self.both(subject, turns);
         self.asleep(subject, turns, &mut figures);
@@ -145,6 +156,20 @@ impl Memory {
         Ok(wrong.map(|(index, (found, expected))| (index, found, expected)))
     }
 
+    /// How often something is repeated that copies this many buffers.
+    fn repetitions(&self, copies: usize) -> usize {
+        (REPETITION_BYTES / (self.size * copies).max(1)).clamp(1, REPETITIONS_MAX)
+    }
+
+    /// Copies of which several are pending, alone or in groups.
+    fn pending<C: Copies>(&mut self, subject: &mut C) -> Phases {
+        match subject.queue().cloned() {
+            _ if self.batch == 1 => self.many(subject),
+            Some(queue) => self.groups(&mut Batches(queue)),
+            None => self.groups(&mut Each(subject)),
+        }
+    }
+
     fn take(&mut self) -> Job {
         self.jobs.pop().expect("every job is put back")
     }
@@ -170,7 +195,7 @@ impl Memory {
     }
 
     /// A submission, a copy and a completion, when several are pending.
-    fn many<C: Copies>(&mut self, subject: &mut C, figures: &mut Figures) {
+    fn many<C: Copies>(&mut self, subject: &mut C) -> Phases {
         self.awake(subject);
         let jobs = std::mem::take(&mut self.jobs);
         let count = jobs.len() as f64;
@@ -192,13 +217,11 @@ impl Memory {
         }
         let completed = begun.elapsed().as_secs_f64();
         self.jobs = back;
-        figures.submit = submitted / count;
-        figures.throughput = copied / count;
-        figures.complete = (completed - copied) / count;
+        [submitted, copied, completed - copied].map(|seconds| seconds / count)
     }
 
     /// As [`many`](Self::many), with copies that are submitted together.
-    fn groups<G: Groups>(&mut self, subject: &mut G, figures: &mut Figures) {
+    fn groups<G: Groups>(&mut self, subject: &mut G) -> Phases {
         let (count, mut jobs) = (self.jobs.len() as f64, std::mem::take(&mut self.jobs));
         let mut groups = Vec::new();
         while !jobs.is_empty() {
@@ -222,9 +245,7 @@ impl Memory {
         }
         let completed = begun.elapsed().as_secs_f64();
         self.jobs = back.into_iter().flat_map(G::take).collect();
-        figures.submit = submitted / count;
-        figures.throughput = copied / count;
-        figures.complete = (completed - copied) / count;
+        [submitted, copied, completed - copied].map(|seconds| seconds / count)
     }
 
     /// The seconds of a copy with computing meanwhile.
