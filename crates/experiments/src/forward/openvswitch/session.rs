@@ -44,7 +44,7 @@ pub(in crate::forward) struct Session {
     printed: Option<Printed>,
 }
 impl Session {
-    /// Starts Open vSwitch with its flows, and waits until the socket to the guest exists.
+    /// Starts Open vSwitch with the flow of the guest's packets, and waits until the socket to the guest exists.
     ///
     /// # Errors
     /// The error of one of Open vSwitch's programs.
@@ -100,14 +100,23 @@ impl Session {
         if let Some(library) = &found.library {
             library.check_loaded(self.process)?;
         }
-        let flows: &[_] = match setting.flow {
-            Flow::Return => &[(GUEST, "in_port")],
-            _ => &[(PHYSICAL, "output:2"), (GUEST, "output:1")],
+        let action = match setting.flow {
+            Flow::Return => "in_port".to_owned(),
+            _ => format!("output:{PHYSICAL}"),
         };
-        for (from, action) in flows {
-            self.change_flows("add-flow", &format!("in_port={from},actions={action}"))?;
+        self.change_flows("add-flow", &format!("in_port={GUEST},actions={action}"))
+    }
+
+    /// Forwards the packets of the physical port from now on. Before, they would fill a ring that
+    /// the guest sets up again when it starts, and would be counted although no guest saw them.
+    ///
+    /// # Errors
+    /// The flow cannot be added.
+    pub(in crate::forward) fn go(&mut self) -> Result<(), String> {
+        if self.flow == Flow::Return {
+            return Ok(());
         }
-        Ok(())
+        self.change_flows("add-flow", &format!("in_port={PHYSICAL},actions=output:{GUEST}"))
     }
 
     /// Changes the bridge's flows by a command of `ovs-ofctl`.

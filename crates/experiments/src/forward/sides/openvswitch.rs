@@ -20,6 +20,10 @@ pub(super) fn start_in(
 }
 
 impl Side for Session {
+    fn go(&mut self, _rate: Option<f64>) -> Result<(), String> {
+        Self::go(self)
+    }
+
     fn pause(&mut self) -> Result<(), String> {
         Self::pause(self)
     }
