@@ -86,7 +86,7 @@ pub use traffic::order::Order;
 pub use traffic::sink::{Findings, Sink, Watch};
 pub use traffic::size::Sizes;
 pub use user_socket::Role;
-pub use vhost::{DeviceRing, KeptDevice, Progress, Published, Vhost, VhostSettings};
+pub use vhost::{DeviceRing, KeptDevice, Progress, Vhost, VhostSettings};
 pub use virtio::{Virtio, VirtioSettings};
 
 /// The example of the crate's README, which must keep working.

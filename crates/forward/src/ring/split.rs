@@ -174,6 +174,12 @@ impl Split {
         u16::from_le(self.available_word(0).load(Ordering::Relaxed)) & NO_CALL != 0
     }
 
+    /// Prefetches the driver's flags, which [`Split::driver_wants_no_calls`] reads.
+    #[inline(always)]
+    pub(crate) fn fetch_flags(&self) {
+        prefetch::to_read(std::ptr::from_ref(self.available_word(0)).cast());
+    }
+
     /// The used index beyond which the driver wants a call. Valid with event indices.
     #[inline]
     pub(crate) fn used_event(&self) -> u16 {

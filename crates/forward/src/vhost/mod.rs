@@ -52,7 +52,7 @@ use haul_peer::users::Users;
 use layout::Broken;
 use vring::Slot;
 
-pub use device_ring::{DeviceRing, Progress, Published};
+pub use device_ring::{DeviceRing, Progress};
 
 /// The settings of a vhost port.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 //! checksum, and DPDK moves the others.
 
 use core::ffi::c_int;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use haul_forward::{DeviceRing, Progress};
 
@@ -121,20 +121,22 @@ impl Burst {
             ring.gate.leave(Side::Theirs);
             return handed(ring, moved);
         }
-        let progress = self.serve(ring, ours);
+        let (progress, published) = self.serve(ring, ours);
         let done = progress.packets.min(count.into()) as u16;
         if done > 0 {
-            ring.served.fetch_add(done.into(), Ordering::Relaxed);
+            add(&ring.served, done);
             if self.device.has_statistics.load(Ordering::Relaxed) {
                 // SAFETY: the caller's promise.
                 let served = unsafe { slice(packets, done) };
-                for packet in served {
-                    // SAFETY: as above; a served packet has a header of Ethernet, or more bytes
-                    // in its buffer.
-                    let (bytes, target) = unsafe { mbuf::size_and_target(*packet) };
-                    ring.statistics.count(bytes, target);
-                }
+                // SAFETY: as above; a served packet has a header of Ethernet, or more bytes in its
+                // buffer.
+                let sized = |packet: &*mut Mbuf| unsafe { mbuf::size_and_target(*packet) };
+                ring.statistics.count(served.iter().map(sized));
             }
+        }
+        // After the statistics, so that the check waits less for what was published.
+        if published.is_some_and(|own| own.may_want_call()) {
+            self.call(ring);
         }
         if !progress.is_stopped || done == count {
             ring.gate.leave(Side::Ours);
@@ -146,21 +148,22 @@ impl Burst {
         done + handed(ring, moved)
     }
 
-    /// The part of this library: goes on at DPDK's progress, and sets it.
+    /// The part of this library: goes on at DPDK's progress, and sets it. Also returns the ring if
+    /// something was published, for which the guest may want a call.
     #[inline]
     fn serve(
         self,
         ring: &Ring,
         ours: impl FnOnce(&mut DeviceRing<Regions>) -> Progress,
-    ) -> Progress {
+    ) -> (Progress, Option<&DeviceRing<Regions>>) {
         let forwards = ring.forwards.load(Ordering::Relaxed);
         if forwards > 0 {
             ring.forwards.store(forwards - 1, Ordering::Relaxed);
-            return STOPPED;
+            return (STOPPED, None);
         }
         let Self { functions, number, index, .. } = self;
         // SAFETY: this burst is inside the open gate.
-        let Some(own) = (unsafe { ring.ring() }) else { return STOPPED };
+        let Some(own) = (unsafe { ring.ring() }) else { return (STOPPED, None) };
         let (mut available, mut used) = (0, 0);
         // SAFETY: writes two words; the ring exists while the gate is open.
         let result = unsafe {
@@ -168,17 +171,13 @@ impl Burst {
         };
         // A ring in which DPDK holds chains that it has not used yet is DPDK's.
         if result != 0 || available != used || !own.resume(available) {
-            return STOPPED;
+            return (STOPPED, None);
         }
         let progress = ours(own);
-        let Some(published) = own.publish() else { return progress };
-        let next = published.next;
+        let Some(next) = own.publish() else { return (progress, None) };
         // SAFETY: sets two words of the ring, which exists while the gate is open.
         unsafe { (functions.rte_vhost_set_vring_base)(number, index, next, next) };
-        if published.may_want_call {
-            self.call(ring);
-        }
-        progress
+        (progress, Some(own))
     }
 
     /// Calls the guest if it wants a call. The call takes DPDK's lock of the ring. If another
@@ -220,6 +219,14 @@ fn handed(ring: &Ring, moved: u16) -> u16 {
         ring.handed.fetch_add(moved.into(), Ordering::Relaxed);
     }
     moved
+}
+
+/// Adds to a counter that only a burst of this library changes: one at a time is inside the gate.
+/// An atomic addition would wait for all that the burst has written.
+#[inline]
+fn add(counter: &AtomicU64, packets: u16) {
+    let before = counter.load(Ordering::Relaxed);
+    counter.store(before.wrapping_add(packets.into()), Ordering::Relaxed);
 }
 
 /// An array of a program, which may be NULL if it is empty.

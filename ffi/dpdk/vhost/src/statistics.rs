@@ -29,15 +29,28 @@ impl Statistics {
         Self([const { AtomicU64::new(0) }; NAMES.len()])
     }
 
-    /// Counts a packet.
+    /// Counts packets by their sizes in bytes and their targets' addresses. Packets of one class in
+    /// a row are counted together: a counter that each packet changes in memory takes five cycles.
     #[inline]
-    pub(crate) fn count(&self, bytes: u64, target: [u8; 6]) {
-        self.add(0, 1);
-        self.add(1, bytes);
-        if target[0] & 1 != 0 {
-            self.add(2 + usize::from(target == [0xFF; 6]), 1);
+    pub(crate) fn count(&self, packets: impl Iterator<Item = (u64, [u8; 6])>) {
+        let (mut all, mut total) = (0, 0);
+        let (mut class, mut of_class) = (0, 0);
+        for (bytes, target) in packets {
+            all += 1;
+            total += bytes;
+            if target[0] & 1 != 0 {
+                self.add(2 + usize::from(target == [0xFF; 6]), 1);
+            }
+            let own = size_class(bytes);
+            if own != class {
+                self.add(4 + class, of_class);
+                (class, of_class) = (own, 0);
+            }
+            of_class += 1;
         }
-        self.add(4 + size_class(bytes), 1);
+        self.add(4 + class, of_class);
+        self.add(0, all);
+        self.add(1, total);
     }
 
     /// One thread writes at a time, so that no addition is lost.
@@ -98,14 +111,18 @@ mod tests {
     #[test]
     fn counters_are_found_by_librte_vhosts_names() {
         let statistics = Statistics::new();
-        statistics.count(64, [0xFF; 6]);
-        statistics.count(1500, [1, 0, 0, 0, 0, 0]);
-        statistics.count(100, [2, 0, 0, 0, 0, 0]);
+        let unicast = [2, 0, 0, 0, 0, 0];
+        statistics.count([(64, [0xFF; 6]), (1500, [1, 0, 0, 0, 0, 0])].into_iter());
+        statistics.count([(100, unicast); 1].into_iter());
+        statistics.count(std::iter::empty());
         let named = |name| statistics.named(name);
         assert_eq!((named("rx_q0_good_packets"), named("tx_q11_good_bytes")), (3, 1664));
         assert_eq!((named("tx_q0_broadcast_packets"), named("tx_q0_multicast_packets")), (1, 1));
         assert_eq!((named("tx_q0_size_64_packets"), named("tx_q0_size_1024_1518_packets")), (1, 1));
         assert_eq!((named("rx_q0_guest_notifications"), named("")), (0, 0));
+        statistics
+            .count([(127, unicast), (127, unicast), (65, unicast), (20, unicast)].into_iter());
+        assert_eq!((named("rx_q0_size_65_127_packets"), named("rx_q0_undersize_packets")), (4, 1));
         statistics.reset();
         assert_eq!(named("rx_q0_good_packets"), 0);
     }

@@ -21,10 +21,10 @@ use crate::ring::split::{self, Split};
 
 /// One ring of a device that another program manages.
 ///
-/// A burst has three steps: [`DeviceRing::resume`] at the program's progress,
-/// [`DeviceRing::enqueue`] or [`DeviceRing::dequeue`], and [`DeviceRing::publish`], whose result
-/// is the program's new progress. The guest is hostile: each of its words is read once and
-/// checked before it is used.
+/// A burst has four steps: [`DeviceRing::resume`] at the program's progress,
+/// [`DeviceRing::enqueue`] or [`DeviceRing::dequeue`], [`DeviceRing::publish`], whose result is the
+/// program's new progress, and [`DeviceRing::may_want_call`]. The guest is hostile: each of its
+/// words is read once and checked before it is used.
 #[derive(Debug)]
 pub struct DeviceRing<M: GuestMemory> {
     active: AnyActive<M>,
@@ -48,16 +48,6 @@ pub struct Progress {
     /// checksum, or at an invalid chain: the program must go on there. Otherwise the ring has no
     /// further chain, the burst is complete, or it has followed many descriptors.
     pub is_stopped: bool,
-}
-
-/// The result of [`DeviceRing::publish`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Published {
-    /// The program's new progress, in the encoding of [`DeviceRing::resume`].
-    pub next: u16,
-    /// Whether the guest may want a call, which the program then decides. False only if the guest
-    /// has certainly said that it wants none.
-    pub may_want_call: bool,
 }
 
 impl<M: GuestMemory> DeviceRing<M> {
@@ -148,18 +138,28 @@ impl<M: GuestMemory> DeviceRing<M> {
         }
     }
 
-    /// Publishes the used chains to the guest. `None` if no chain was used.
+    /// Publishes the used chains to the guest. Returns the program's new progress, in the encoding
+    /// of [`DeviceRing::resume`]; `None` if no chain was used.
     #[inline]
-    pub fn publish(&mut self) -> Option<Published> {
-        let (next, may_want_call) = match &mut self.active {
-            AnyActive::Split(Active { ring, .. }) => {
-                ring.publish_only().then(|| (ring.next(), ring.may_want_call()))
-            }
-            AnyActive::Packed(Active { ring, .. }) => {
-                ring.publish_only().then(|| (ring.next(), true))
-            }
-        }?;
-        Some(Published { next, may_want_call })
+    pub fn publish(&mut self) -> Option<u16> {
+        match &mut self.active {
+            AnyActive::Split(Active { ring, .. }) => ring.publish_only().then(|| ring.next()),
+            AnyActive::Packed(Active { ring, .. }) => ring.publish_only().then(|| ring.next()),
+        }
+    }
+
+    /// Whether the guest may want a call for what was published, which the program then decides.
+    /// False only if the guest has certainly said that it wants none.
+    ///
+    /// Cost: waits until the guest's processor can see everything that was written. Work between
+    /// [`DeviceRing::publish`] and this call takes none of that time.
+    #[inline]
+    #[must_use]
+    pub fn may_want_call(&self) -> bool {
+        match &self.active {
+            AnyActive::Split(active) => active.ring.may_want_call(),
+            AnyActive::Packed(_) => true,
+        }
     }
 }
 

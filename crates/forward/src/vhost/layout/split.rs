@@ -59,6 +59,8 @@ impl SplitRing {
     pub(in crate::vhost) fn publish_only(&mut self) -> bool {
         let is_used = self.next != self.published;
         if is_used {
+            // The driver has probably written the line of its flags since this device read it.
+            self.ring.fetch_flags();
             self.ring.publish_used(self.next);
             self.published = self.next;
         }

@@ -131,7 +131,7 @@ impl Guest {
     }
 
     fn publish(&mut self) {
-        if let Some(Published { next, .. }) = self.ring.publish() {
+        if let Some(next) = self.ring.publish() {
             self.base = next;
         }
     }
