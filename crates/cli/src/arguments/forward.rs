@@ -151,7 +151,9 @@ pub(crate) struct Pvp {
     pub(crate) guest: String,
     /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, only --flow pvp and --flow return),
     /// or several. testpmd:preload=FILE and ovs:preload=FILE preload a library in the switch alone;
-    /// testpmd:lib=DIR and ovs:lib=DIR take librte_vhost from a folder
+    /// testpmd:lib=DIR and ovs:lib=DIR take librte_vhost from a folder; with
+    /// ovs:compare=libhaul_rte_vhost.so, that library and DPDK serve in turns of 100 ms, so that
+    /// each restart has a ratio of its own
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = Switch::parse)]
     pub(crate) switch: Vec<Switch>,
     /// The packets' path: pvp, enqueue, dequeue, loopback or return

@@ -15,6 +15,8 @@ pub(crate) struct Switch {
 pub(crate) enum Library {
     /// A file that the loader loads first.
     Preload(PathBuf),
+    /// The library of haul's rings, loaded first, which serves in turns with DPDK.
+    Compare(PathBuf),
     /// A folder that the loader searches first.
     Folder(PathBuf),
 }
@@ -22,7 +24,8 @@ pub(crate) enum Library {
 const PROGRAMS: [&str; 3] = ["haul", "testpmd", "ovs"];
 
 impl Switch {
-    /// `haul`, `testpmd`, `ovs`, or the last two with `:lib=DIR` or `:preload=FILE`.
+    /// `haul`, `testpmd`, `ovs`, or the last two with `:lib=DIR`, `:preload=FILE` or
+    /// `:compare=FILE`.
     ///
     /// # Errors
     /// What can be written.
@@ -33,8 +36,8 @@ impl Switch {
         };
         let Some(program) = PROGRAMS.into_iter().find(|program| *program == name) else {
             return Err(
-                "write haul, testpmd, ovs, or the last two with :lib=DIR or :preload=FILE; \
-                 a path with a comma needs a link without one"
+                "write haul, testpmd, ovs, or the last two with :lib=DIR, :preload=FILE or \
+                 :compare=FILE; a path with a comma needs a link without one"
                     .into(),
             );
         };
@@ -46,7 +49,12 @@ impl Switch {
             Some((_, "")) => return Err("the path of the library is empty".into()),
             Some(("lib", folder)) => Library::Folder(folder.into()),
             Some(("preload", file)) => Library::Preload(file.into()),
-            _ => return Err(format!("write {program}:lib=DIR or {program}:preload=FILE")),
+            Some(("compare", file)) => Library::Compare(file.into()),
+            _ => {
+                return Err(format!(
+                    "write {program}:lib=DIR, {program}:preload=FILE or {program}:compare=FILE"
+                ));
+            }
         };
         Ok(Self { program, library: Some(library) })
     }
@@ -69,6 +77,8 @@ mod tests {
         );
         let found = Switch::parse("testpmd:preload=./a.so").unwrap();
         assert_eq!(found.library, Some(Library::Preload("./a.so".into())));
+        let found = Switch::parse("ovs:compare=a.so").unwrap();
+        assert_eq!(found.library, Some(Library::Compare("a.so".into())));
         for (text, part) in [
             ("xen", "haul, testpmd, ovs"),
             ("", "haul, testpmd, ovs"),

@@ -27,6 +27,9 @@ const RATE_UNIT: &str = "packets/s";
 /// The packets by which a switch's own statistics differ from the guest's counts.
 const MISCOUNTED: &str = "miscounted";
 
+/// The rate of the library of haul's ring by DPDK's in the same restart.
+const RATIO_IN_TURNS: &str = "ratio_in_turns";
+
 /// The gain of haul's copy over libc's in the same flow.
 const GAIN: &str = "copy_gain";
 
@@ -73,6 +76,11 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
         if !record.samples.is_empty() {
             context.emit(record);
         }
+        let mut record = of(&all, RATIO_IN_TURNS, "ratio");
+        record.samples = entrant.samples.iter().filter_map(|it| it.served?.ratio).collect();
+        if !record.samples.is_empty() {
+            context.emit(record);
+        }
         if entrant.subject.switch == Forwarder::Haul {
             emit_losses(&all, entrant, bench.flow, context);
             emit_batches(&all, entrant, context);
@@ -98,7 +106,8 @@ fn add_unserved(entrant: &Entrant<'_>, remarks: &mut Remarks) {
         remarks
             .add(format!("{name}: its library served no packet in {unserved} of {all} restarts"));
     }
-    if handed > 0 {
+    let takes_turns = entrant.subject.switch.library().is_some_and(Library::takes_turns);
+    if handed > 0 && !takes_turns {
         let share = 100.0 * handed as f64 / (handed as f64 + served as f64);
         remarks.add(format!("{name}: its library handed {share:.3}% of the packets to DPDK"));
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haul_forward::{DeviceRing, Progress};
 
+use crate::compare;
 use crate::device::{Device, Regions, Ring};
 use crate::dpdk::Functions;
 use crate::gate::Side;
@@ -116,6 +117,35 @@ impl Burst {
         theirs: impl FnOnce(u16) -> u16,
     ) -> u16 {
         let Some(ring) = self.device.rings.get(usize::from(self.index)) else { return theirs(0) };
+        if !self.device.compares {
+            // SAFETY: the caller's promise.
+            return unsafe { self.enter(ring, count, packets, ours, theirs) };
+        }
+        let turns = &compare::PROCESS;
+        let moved = if turns.at(compare::since_start()) == Side::Theirs {
+            // SAFETY: `ours` puts no packet there.
+            unsafe { self.enter(ring, count, packets, |_| STOPPED, theirs) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.enter(ring, count, packets, ours, theirs) }
+        };
+        turns.count(moved);
+        moved
+    }
+
+    /// [`run`](Self::run) on a ring, whatever the turn.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    #[inline]
+    unsafe fn enter(
+        self,
+        ring: &Ring,
+        count: u16,
+        packets: *mut *mut Mbuf,
+        ours: impl FnOnce(&mut DeviceRing<Regions>) -> Progress,
+        theirs: impl FnOnce(u16) -> u16,
+    ) -> u16 {
         if ring.gate.enter() == Side::Theirs {
             let moved = theirs(0);
             ring.gate.leave(Side::Theirs);

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use haul_forward::{DeviceRing, GuestMemory};
 
+use crate::compare::PROCESS;
 use crate::dpdk::{DEVICES_MAX, Functions, MemoryTable, Vring};
 use crate::gate::Gate;
 use crate::life::{Event, Life, Message, RINGS_MAX};
@@ -166,6 +167,8 @@ impl Ring {
 pub(crate) struct Device {
     number: c_int,
     pub(crate) rings: Box<[Ring]>,
+    /// Whether DPDK serves in every second turn.
+    pub(crate) compares: bool,
     /// Whether a ring may owe a call.
     pub(crate) owes_calls: AtomicBool,
     pub(crate) has_statistics: AtomicBool,
@@ -213,9 +216,17 @@ impl Device {
             let [owes_calls, has_statistics, is_compliant] = [const { AtomicBool::new(false) }; 3];
             let state = State { life: Life::NONE, path: Vec::new(), refusal: None };
             let state = Mutex::new(state);
-            let lacking = AtomicU64::new(0);
-            let device =
-                Self { number, rings, owes_calls, has_statistics, is_compliant, lacking, state };
+            let (lacking, compares) = (AtomicU64::new(0), settings().compares);
+            let device = Self {
+                number,
+                rings,
+                compares,
+                owes_calls,
+                has_statistics,
+                is_compliant,
+                lacking,
+                state,
+            };
             // Only the thread of DPDK's sockets connects devices.
             let device = Box::leak(Box::new(device));
             slot.store(device, Ordering::Release);
@@ -363,6 +374,12 @@ impl Device {
         let lacking = self.lacking.swap(0, Ordering::Relaxed);
         if lacking > 0 {
             report(&path, format_args!("of these, {lacking} from the guest lacked a checksum"));
+        }
+        if self.compares {
+            match PROCESS.compared() {
+                Some(compared) => report(&path, format_args!("{compared}")),
+                None => report(&path, format_args!("compared nothing: too few turns had packets")),
+            }
         }
     }
 
