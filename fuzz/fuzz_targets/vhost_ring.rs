@@ -27,12 +27,17 @@ const BYTES: u64 = 1 << 18;
 const RING: u64 = 0x4000;
 const AREAS: [u64; 3] = [0, 0x1000, 0x2000];
 
+/// VIRTIO_NET_F_CSUM, GUEST_CSUM, GUEST_TSO4, GUEST_TSO6, HOST_TSO4 and HOST_TSO6.
+const OFFLOADS: u64 = 3 | 3 << 7 | 3 << 11;
+
 #[derive(Arbitrary, Debug)]
 struct Life {
     is_mergeable: bool,
     has_events: bool,
     is_packed: bool,
     is_in_order: bool,
+    /// Whether the guest may leave checksums and segments to the port. Any bytes are its headers.
+    has_offloads: bool,
     /// An in-flight area from an earlier session, in the same memory, with any values.
     area: Option<Area>,
     size: u8,
@@ -94,6 +99,7 @@ impl Front {
         features |= u64::from(life.is_mergeable) << 15 | u64::from(life.has_events) << 29;
         features |= u64::from(life.is_packed) << 34 | u64::from(life.is_in_order) << 35;
         self.send(2, 1, &features.to_ne_bytes(), 0);
+        features |= u64::from(life.has_offloads) * OFFLOADS;
         if let Some(area) = &life.area {
             self.send_area(area, life.is_packed);
         }
@@ -204,7 +210,8 @@ fn path() -> PathBuf {
 }
 
 fuzz_target!(|life: Life| {
-    let port = Vhost::open("vhost0", &VhostSettings::new(path())).unwrap().pop().unwrap();
+    let settings = VhostSettings { has_offloads: life.has_offloads, ..VhostSettings::new(path()) };
+    let port = Vhost::open("vhost0", &settings).unwrap().pop().unwrap();
     let mut victim = Victim::new(port, Pool::new(64).unwrap());
     let memory = memfd_create(c"guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&memory, BYTES).unwrap();

@@ -4,6 +4,7 @@ use haul_model::pcie::Counts;
 
 use super::counters::Counters;
 use super::error::Error;
+use super::offloads::Offloads;
 use super::pool::{Burst, Pool};
 
 /// Whether the port has a connection to its other side.
@@ -63,6 +64,13 @@ pub trait Port: Send {
     /// port resets and counts it.
     fn service(&mut self, _pool: &mut Pool) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// The work that this port takes with a packet that it sends ([`Pool::header`]). A forwarder's
+    /// worker does all other work before it passes the packet to [`Port::tx_burst`]: it computes
+    /// checksums, and divides packets.
+    fn offloads(&self) -> Offloads {
+        Offloads::NONE
     }
 
     /// The state of the connection.

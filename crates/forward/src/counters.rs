@@ -18,7 +18,8 @@ pub enum DropReason {
     /// Shorter than a frame's header.
     TooShort,
     /// A chain of the guest's descriptors was invalid: it looped, was too long, or lay outside the
-    /// guest's memory.
+    /// guest's memory. Or the header in front of a packet asked for work that the guest may not leave
+    /// to the device, or described it wrongly.
     BadDescriptor,
     /// The ring was reset while it held the packet.
     Reset,
@@ -28,7 +29,8 @@ pub enum DropReason {
     Foreign,
     /// A capture holds only a part of the packet.
     Cut,
-    /// Several packets that the kernel or a NIC had merged into one; the merge cannot be undone.
+    /// Several packets that a guest, the kernel or a NIC had merged into one; the merge cannot be
+    /// undone.
     Merged,
 }
 

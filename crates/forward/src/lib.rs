@@ -22,6 +22,7 @@
 //!
 //! - `error`: the errors of a port;
 //! - `copy`: the function that copies a burst, a setting of each port;
+//! - `offloads`: work that goes with a packet: a checksum, the division of a long packet;
 //! - `pool`: packet buffers in memory that can be shared;
 //! - `packets`: packets and a guest's memory, as a ring's code uses them;
 //! - `counters`: what a port counts: packets, bytes, drops by reason, sizes of bursts;
@@ -53,6 +54,7 @@ mod interface;
 mod messages;
 mod nic;
 mod null;
+mod offloads;
 mod packets;
 mod pcap;
 mod pool;
@@ -74,7 +76,8 @@ pub use haul_model::pcie::Counts;
 pub use haul_peer::users::Users;
 pub use nic::{ModelledCore, Nic, NicSettings, Time};
 pub use null::Null;
-pub use packets::{Checksum, GuestMemory, Header, Incoming, Outgoing};
+pub use offloads::{Checksum, Header, Offloads};
+pub use packets::{GuestMemory, Incoming, Outgoing};
 pub use pcap::{Pcap, PcapSettings, Replay};
 pub use pool::{
     BURST_MAX, Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::ptr::NonNull;
 
+use super::offloads::{Checksum, Header, Offloads};
 use super::pool::{Burst, Packet, Pool, Segment};
 use haul_peer::guest::{Cached, Guest};
 
@@ -37,6 +38,12 @@ pub unsafe trait Outgoing {
     /// asks for.
     fn is_one(&self, index: usize) -> bool;
 
+    /// Whether the packet may ask for anything; if not, its header need not be read.
+    #[inline(always)]
+    fn asks(&self, _index: usize) -> bool {
+        true
+    }
+
     /// The bytes of a packet that [`Outgoing::is_one`].
     fn first(&self, index: usize) -> Segment;
 
@@ -53,47 +60,6 @@ pub unsafe trait Outgoing {
     fn header(&self, index: usize) -> Header;
 }
 
-/// A checksum of a packet that its sender has left out: `csum_start` and `csum_offset` of section
-/// 5.1.6 of virtio 1.2, as the sender wrote them. They may lie outside the packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checksum {
-    /// The offset in bytes at which the checksummed part of the packet begins.
-    pub start: u16,
-    /// The offset in bytes of the checksum behind `start`.
-    pub offset: u16,
-}
-
-/// What a packet asks of the guest that receives it: the header of section 5.1.6 of virtio 1.2,
-/// except for its number of buffers. Zero in every field for a packet that asks for nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Header {
-    /// `flags`.
-    pub flags: u8,
-    /// `gso_type`: how the packet is to be divided into shorter ones.
-    pub segmentation: u8,
-    /// `hdr_len`: the size in bytes of the headers that each shorter packet repeats.
-    pub header_bytes: u16,
-    /// `gso_size`: the most bytes of each shorter packet behind its headers.
-    pub segment_bytes: u16,
-    /// `csum_start` and `csum_offset`.
-    pub checksum: Checksum,
-}
-
-impl Header {
-    /// The fields in the order of the header: the first eight bytes as a word of this machine, and
-    /// the next two.
-    #[inline(always)]
-    pub(crate) fn words(self) -> (u64, u16) {
-        let Self { flags, segmentation, header_bytes, segment_bytes, checksum } = self;
-        let first = u64::from(flags)
-            | u64::from(segmentation) << 8
-            | u64::from(header_bytes) << 16
-            | u64::from(segment_bytes) << 32
-            | u64::from(checksum.start) << 48;
-        (first.to_le(), checksum.offset.to_le())
-    }
-}
-
 /// Buffers for packets that come from a guest.
 ///
 /// # Safety
@@ -103,6 +69,12 @@ pub unsafe trait Incoming {
     /// Whether the headers of packets have a meaning. A packet whose header asks for more than a
     /// checksum is then left in the ring.
     const CHECKS_HEADERS: bool;
+
+    /// Whether a packet of `length` bytes may lack this checksum. If not, it is left in the ring.
+    #[inline(always)]
+    fn accepts(_checksum: Checksum, _length: usize) -> bool {
+        true
+    }
 
     /// Appends a packet of `length` bytes, which are not initialized, and returns the address of
     /// its bytes. `None` if no buffer is free, or the packet does not fit into one.
@@ -132,50 +104,77 @@ unsafe impl GuestMemory for Guest {
 pub(crate) struct PoolPackets<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) indices: &'a [u32],
+    /// The work that the guest takes with a packet.
+    pub(crate) takes: Offloads,
+}
+
+impl PoolPackets<'_> {
+    #[inline(always)]
+    fn packet(&self, index: usize) -> Packet {
+        Packet::from_index(self.indices[index])
+    }
+
+    /// Whether the bytes of a packet that asks for work are contiguous, and the guest takes the
+    /// work.
+    #[cold]
+    fn is_one_taken(&self, index: usize) -> bool {
+        let packet = self.packet(index);
+        self.pool.is_one(&packet) && self.takes.contain(self.pool.header(&packet))
+    }
 }
 
 // SAFETY: the packets belong to a burst that the caller borrows.
 unsafe impl Outgoing for PoolPackets<'_> {
     #[inline(always)]
     fn length(&self, index: usize) -> usize {
-        self.pool.length(&Packet::from_index(self.indices[index]))
+        self.pool.length(&self.packet(index))
     }
 
     #[inline(always)]
     fn is_one(&self, index: usize) -> bool {
-        self.pool.is_one(&Packet::from_index(self.indices[index]))
+        self.pool.is_plain_one(&self.packet(index)) || self.is_one_taken(index)
+    }
+
+    #[inline(always)]
+    fn asks(&self, index: usize) -> bool {
+        self.pool.asks(&self.packet(index))
     }
 
     #[inline(always)]
     fn first(&self, index: usize) -> Segment {
-        self.pool.first(&Packet::from_index(self.indices[index]))
+        self.pool.first(&self.packet(index))
     }
 
-    fn is_plain(&self, _: usize) -> bool {
-        true
+    fn is_plain(&self, index: usize) -> bool {
+        self.takes.contain(self.pool.header(&self.packet(index)))
     }
 
     fn segments(&self, index: usize) -> impl Iterator<Item = Segment> {
-        self.pool.segments(&Packet::from_index(self.indices[index]))
+        self.pool.segments(&self.packet(index))
     }
 
     #[inline(always)]
-    fn header(&self, _: usize) -> Header {
-        Header::default()
+    fn header(&self, index: usize) -> Header {
+        self.pool.header(&self.packet(index))
     }
 }
 
-/// A burst that receives packets of a pool.
+/// A burst that receives packets of a pool. `HAS_HEADERS`: whether the guest may leave checksums to
+/// the device. Otherwise the header of a packet has no meaning.
 #[derive(Debug)]
-pub(crate) struct PoolRoom<'a> {
+pub(crate) struct PoolRoom<'a, const HAS_HEADERS: bool> {
     pub(crate) pool: &'a mut Pool,
     pub(crate) burst: &'a mut Burst,
 }
 
 // SAFETY: the packets were just allocated, and the burst owns them.
-unsafe impl Incoming for PoolRoom<'_> {
-    /// haul's port offers no offloads, so that the header has no meaning.
-    const CHECKS_HEADERS: bool = false;
+unsafe impl<const HAS_HEADERS: bool> Incoming for PoolRoom<'_, HAS_HEADERS> {
+    const CHECKS_HEADERS: bool = HAS_HEADERS;
+
+    #[inline(always)]
+    fn accepts(checksum: Checksum, length: usize) -> bool {
+        checksum.is_inside(length)
+    }
 
     #[inline(always)]
     fn take(&mut self, length: usize) -> Option<NonNull<u8>> {
@@ -184,7 +183,11 @@ unsafe impl Incoming for PoolRoom<'_> {
         self.burst.push(packet);
         Some(at)
     }
-    fn lacks(&mut self, _: Checksum) {
-        // The headers have no meaning here.
+
+    #[inline]
+    fn lacks(&mut self, checksum: Checksum) {
+        if let Some(index) = self.burst.indices().last() {
+            self.pool.set_header(&Packet::from_index(*index), Header::lacking(checksum));
+        }
     }
 }

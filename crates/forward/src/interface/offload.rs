@@ -6,6 +6,8 @@
 //! the kernel itself would do it: the headers are repeated, and lengths, sequence numbers and
 //! checksums are set anew.
 
+use crate::offloads::Header;
+
 /// The work left for a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offload {
@@ -55,6 +57,18 @@ impl Offload {
             part_bytes: word(part),
             start: word([s0, s1]),
             at: word([a0, a1]),
+        }
+    }
+
+    /// The work that a packet of a pool asks for.
+    pub(crate) fn of(header: Header) -> Self {
+        let Header { flags, segmentation, segment_bytes, checksum, .. } = header;
+        Self {
+            needs_checksum: flags & NEEDS_CHECKSUM != 0,
+            merged: segmentation & !ECN,
+            part_bytes: segment_bytes.into(),
+            start: checksum.start.into(),
+            at: checksum.offset.into(),
         }
     }
 

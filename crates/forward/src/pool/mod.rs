@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::error::Error;
+use super::offloads::Header;
 pub(crate) use memory::Memory;
 
 pub use burst::{BURST_MAX, Burst};
@@ -38,11 +39,19 @@ const STRIDE_BYTES: usize = HEADROOM_BYTES + ROOM_BYTES;
 /// two VLAN tags, and a reserve.
 pub const PACKET_BYTES_MAX: usize = 9216;
 
+/// Longest packet that is to be divided: two VLAN tags, an IPv6 header, and the most bytes that it
+/// can announce.
+pub(crate) const MERGED_BYTES_MAX: usize = 22 + 40 + 65_535;
+
 /// The largest number of buffers per pool: 2 GiB of buffers.
 const PACKETS_MAX: u32 = 1 << 20;
 
 /// No buffer.
 const NONE: u32 = u32::MAX;
+
+/// A link to no buffer, of a packet that asks for no work; and the bit of one that does.
+const END: u64 = NONE as u64;
+const ASKS: u64 = 1 << 32;
 
 /// A packet of a pool: the first buffer of its chain. [`Pool::free`] returns it. A packet that is
 /// forgotten is lost to the pool until the pool is dropped. It must not be used with another pool.
@@ -65,8 +74,9 @@ pub struct Segment {
 /// The pool's state of a buffer.
 #[derive(Clone, Copy, Debug)]
 struct Buffer {
-    /// The next buffer of the chain, or [`NONE`].
-    next: u32,
+    /// The next buffer of the chain, or [`NONE`], in the lower half. [`ASKS`] is set in the first
+    /// buffer of a packet that asks for work: one comparison with [`END`] finds the usual packet.
+    link: u64,
     /// The size of the whole packet in bytes; only in the first buffer of a chain.
     packet_bytes: u32,
     /// Where in the buffer the packet's bytes begin.
@@ -77,10 +87,26 @@ struct Buffer {
     tag: u64,
 }
 
+impl Buffer {
+    #[inline(always)]
+    fn next(&self) -> u32 {
+        self.link as u32
+    }
+
+    /// Sets the next buffer of the chain.
+    fn set_next(&mut self, next: u32) {
+        self.link = self.link & ASKS | u64::from(next);
+    }
+}
+
 /// Buffers for packets, of one worker.
 #[derive(Debug)]
 pub struct Pool {
     buffers: Box<[Buffer]>,
+    /// What each packet asks for whose first buffer has [`ASKS`].
+    headers: Box<[Header]>,
+    /// Whether a packet has asked for work since the last [`Pool::take_asked`].
+    has_asked: bool,
     /// The free buffers. The buffer that was freed last is allocated next, so that it is in a
     /// cache.
     free: Vec<u32>,
@@ -116,10 +142,12 @@ impl Pool {
             reason: "the heap has no such block".into(),
         })?;
         let offset = HEADROOM_BYTES as u16;
-        let buffer = Buffer { next: NONE, packet_bytes: 0, offset, length: 0, tag: 0 };
+        let buffer = Buffer { link: END, packet_bytes: 0, offset, length: 0, tag: 0 };
         let buffers = vec![buffer; packets as usize].into_boxed_slice();
+        let headers = vec![Header::default(); packets as usize].into_boxed_slice();
         let free = (0..packets).rev().collect();
-        Ok(Self { buffers, free, rooms, memory: Arc::new(memory) })
+        let memory = Arc::new(memory);
+        Ok(Self { buffers, headers, has_asked: false, free, rooms, memory })
     }
 
     /// How many buffers the pool has.
@@ -143,7 +171,7 @@ impl Pool {
         }
         let index = self.free.pop()?;
         let buffer = &mut self.buffers[index as usize];
-        buffer.next = NONE;
+        buffer.link = END;
         buffer.packet_bytes = length as u32;
         buffer.offset = HEADROOM_BYTES as u16;
         buffer.length = length as u16;
@@ -153,15 +181,20 @@ impl Pool {
 
     #[cold]
     fn take_chain(&mut self, length: usize) -> Option<Packet> {
-        let count = length.div_ceil(ROOM_BYTES);
-        if length > PACKET_BYTES_MAX || self.free.len() < count {
+        if length > PACKET_BYTES_MAX { None } else { self.take_merged(length) }
+    }
+
+    /// Like [`Pool::take`], for up to [`MERGED_BYTES_MAX`].
+    pub(crate) fn take_merged(&mut self, length: usize) -> Option<Packet> {
+        let count = length.div_ceil(ROOM_BYTES).max(1);
+        if length > MERGED_BYTES_MAX || self.free.len() < count {
             return None;
         }
         let mut next = NONE;
         for at in (0..count).rev() {
             let here = (length - at * ROOM_BYTES).min(ROOM_BYTES);
             let packet = self.take(here)?;
-            self.buffers[packet.index as usize].next = next;
+            self.buffers[packet.index as usize].set_next(next);
             next = packet.index;
         }
         self.buffers[next as usize].packet_bytes = length as u32;
@@ -173,7 +206,7 @@ impl Pool {
     pub fn free(&mut self, packet: Packet) {
         let mut index = packet.index;
         loop {
-            let next = self.buffers[index as usize].next;
+            let next = self.buffers[index as usize].next();
             debug_assert!(self.free.len() < self.buffers.len(), "a packet was freed twice");
             self.free.push(index);
             if next == NONE {
@@ -210,7 +243,13 @@ impl Pool {
     #[inline]
     #[must_use]
     pub fn is_one(&self, packet: &Packet) -> bool {
-        self.buffers[packet.index as usize].next == NONE
+        self.buffers[packet.index as usize].next() == NONE
+    }
+
+    /// Whether a packet's bytes are contiguous, and it asks for no work.
+    #[inline(always)]
+    pub(crate) fn is_plain_one(&self, packet: &Packet) -> bool {
+        self.buffers[packet.index as usize].link == END
     }
 
     /// A packet's first bytes.
@@ -238,7 +277,7 @@ impl Pool {
                 return None;
             }
             let segment = self.segment(index);
-            index = self.buffers[index as usize].next;
+            index = self.buffers[index as usize].next();
             Some(segment)
         })
     }
@@ -256,12 +295,12 @@ impl Pool {
             let buffer = &mut self.buffers[index];
             buffer.length = buffer.length.min(left as u16);
             left -= buffer.length as usize;
-            let next = buffer.next;
+            let next = buffer.next();
             if next == NONE {
                 return;
             }
             if left == 0 {
-                self.buffers[index].next = NONE;
+                self.buffers[index].set_next(NONE);
                 self.free(Packet { index: next });
                 return;
             }
@@ -294,10 +333,10 @@ impl Pool {
     pub(crate) fn join(&mut self, packet: &Packet, tail: Packet) {
         let head = packet.index as usize;
         let mut last = head;
-        while self.buffers[last].next != NONE {
-            last = self.buffers[last].next as usize;
+        while self.buffers[last].next() != NONE {
+            last = self.buffers[last].next() as usize;
         }
-        self.buffers[last].next = tail.index;
+        self.buffers[last].set_next(tail.index);
         self.buffers[head].packet_bytes += self.buffers[tail.index as usize].packet_bytes;
     }
 
@@ -354,7 +393,7 @@ impl Pool {
                 done += here;
             }
             skip = skip.saturating_sub(segment.length);
-            index = self.buffers[index as usize].next;
+            index = self.buffers[index as usize].next();
         }
         true
     }
@@ -370,6 +409,43 @@ impl Pool {
     #[inline]
     pub fn set_tag(&mut self, packet: &Packet, tag: u64) {
         self.buffers[packet.index as usize].tag = tag;
+    }
+
+    /// What a packet asks of its receiver; every field is 0 at first.
+    #[inline]
+    #[must_use]
+    pub fn header(&self, packet: &Packet) -> Header {
+        if self.asks(packet) { self.headers[packet.index as usize] } else { Header::default() }
+    }
+
+    /// Whether a packet asks for work.
+    #[inline(always)]
+    pub(crate) fn asks(&self, packet: &Packet) -> bool {
+        self.buffers[packet.index as usize].link & ASKS != 0
+    }
+
+    /// Sets what a packet asks of its receiver. A port may set it in [`Port::rx_burst`]; a
+    /// forwarder's worker then does the work that the other port does not take
+    /// ([`Port::offloads`]).
+    ///
+    /// [`Port::rx_burst`]: super::Port::rx_burst
+    /// [`Port::offloads`]: super::Port::offloads
+    #[inline]
+    pub fn set_header(&mut self, packet: &Packet, header: Header) {
+        let buffer = &mut self.buffers[packet.index as usize];
+        if header == Header::default() {
+            buffer.link &= !ASKS;
+        } else {
+            buffer.link |= ASKS;
+            self.headers[packet.index as usize] = header;
+            self.has_asked = true;
+        }
+    }
+
+    /// Whether a packet has asked for work since the last call.
+    #[inline(always)]
+    pub(crate) fn take_asked(&mut self) -> bool {
+        std::mem::take(&mut self.has_asked)
     }
 
     /// Whether the buffers lie in huge pages of the kernel's pool.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::offloads::Checksum;
 
 #[test]
 fn pool_allocates_every_buffer_once_and_reuses_it() {
@@ -73,6 +74,38 @@ fn cut_chain_frees_its_buffers() {
         pool.free(packet);
         assert_eq!(pool.available(), 8);
     }
+}
+
+#[test]
+fn header_stays_with_its_packet_alone() {
+    let mut pool = Pool::new(64).unwrap();
+    let checksum = Checksum { start: 34, offset: 16 };
+    let header = Header { flags: 1, segmentation: 1, segment_bytes: 1448, checksum, ..plain() };
+    assert!(!pool.take_asked());
+    for length in [0, 60, ROOM_BYTES, ROOM_BYTES + 1, MERGED_BYTES_MAX] {
+        let (packet, other) = (pool.take_merged(length).unwrap(), pool.take(60).unwrap());
+        assert_eq!(pool.header(&packet), plain(), "{length} B");
+        pool.set_header(&packet, header);
+        assert!(pool.take_asked() && !pool.take_asked());
+        assert_eq!((pool.header(&packet), pool.header(&other)), (header, plain()));
+        let is_one = length <= ROOM_BYTES;
+        assert_eq!((pool.is_one(&packet), pool.is_plain_one(&packet)), (is_one, false));
+        assert!(pool.is_plain_one(&other));
+        assert_eq!(pool.segments(&packet).map(|part| part.length).sum::<usize>(), length);
+        pool.cut(&packet, 0);
+        assert_eq!((pool.header(&packet), pool.is_one(&packet)), (header, true));
+        pool.set_header(&packet, plain());
+        assert!(pool.is_plain_one(&packet) && pool.header(&packet) == plain());
+        pool.set_header(&packet, header);
+        pool.free(packet);
+        pool.free(other);
+        assert_eq!(pool.available(), 64);
+    }
+    assert!(pool.take_merged(MERGED_BYTES_MAX + 1).is_none());
+}
+
+fn plain() -> Header {
+    Header::default()
 }
 
 #[test]

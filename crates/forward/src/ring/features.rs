@@ -1,9 +1,39 @@
 //! Feature bits, and the header in front of each packet, of virtio 1.2.
 
-use crate::packets::Header;
+use crate::offloads::{Header, Offloads};
 
 /// VIRTIO_NET_F_CSUM, section 5.1.3: the driver may leave checksums to the device.
 pub(crate) const CHECKSUMS: u64 = 1;
+/// VIRTIO_NET_F_GUEST_CSUM, section 5.1.3: the device may leave checksums to the driver.
+const GUEST_CHECKSUMS: u64 = 1 << 1;
+/// VIRTIO_NET_F_GUEST_TSO4, GUEST_TSO6 and GUEST_ECN: the driver divides packets of TCP.
+const GUEST_TCP: [u64; 3] = [1 << 7, 1 << 8, 1 << 9];
+/// VIRTIO_NET_F_HOST_TSO4, HOST_TSO6 and HOST_ECN: the device divides packets of TCP.
+const HOST_TCP: [u64; 3] = [1 << 11, 1 << 12, 1 << 13];
+
+/// All features that let a driver leave work to the device.
+pub(crate) const FROM_DRIVER: u64 = CHECKSUMS | HOST_TCP[0] | HOST_TCP[1] | HOST_TCP[2];
+/// The feature that lets a device leave checksums to the driver, and those that let it leave the
+/// division of long packets to the driver as well.
+pub(crate) const TO_DRIVER: u64 = GUEST_CHECKSUMS;
+pub(crate) const LONG_TO_DRIVER: u64 = GUEST_TCP[0] | GUEST_TCP[1] | GUEST_TCP[2];
+
+/// The work that these features let a driver leave to the device.
+pub(crate) fn from_driver(features: u64) -> Offloads {
+    kinds(features, CHECKSUMS, HOST_TCP)
+}
+
+/// The work that these features let a device leave to the driver.
+pub(crate) fn to_driver(features: u64) -> Offloads {
+    kinds(features, GUEST_CHECKSUMS, GUEST_TCP)
+}
+
+fn kinds(features: u64, checksums: u64, tcp: [u64; 3]) -> Offloads {
+    let has = |feature| features & feature != 0;
+    let [tcp_v4, tcp_v6, ecn] = tcp.map(has);
+    Offloads { checksums: has(checksums), tcp_v4, tcp_v6, ecn }
+}
+
 /// VIRTIO_NET_F_MRG_RXBUF, section 5.1.3: a packet may use several of the driver's buffers.
 pub(crate) const MERGEABLE: u64 = 1 << 15;
 /// VIRTIO_NET_F_MQ, section 5.1.3: several queue pairs.
@@ -28,11 +58,8 @@ pub(crate) fn header_bytes(features: u64) -> usize {
     if features & (MERGEABLE | VERSION_1) != 0 { HEADER_BYTES_MAX } else { HEADER_BYTES_MIN }
 }
 
-/// VIRTIO_NET_HDR_F_NEEDS_CSUM, section 5.1.6: the packet lacks a checksum.
-pub(crate) const NEEDS_CHECKSUM: u8 = 1;
-
 /// Shortest such header.
-pub(crate) const HEADER_BYTES_MIN: usize = 10;
+pub(crate) const HEADER_BYTES_MIN: usize = Header::BYTES;
 /// Longest such header.
 pub(crate) const HEADER_BYTES_MAX: usize = 12;
 

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use crate::offloads::Header;
 use crate::pool::{Packet, Pool};
 
 /// The EtherType follows both addresses, or a VLAN tag behind them.
@@ -62,7 +63,12 @@ impl Host {
             ethernet.copy_within(6..12, 0);
             ethernet[6..12].copy_from_slice(&self.ethernet);
         }
-        is_answered && pool.write(packet, 0, &head[..front + ARP_BYTES])
+        if !is_answered {
+            return false;
+        }
+        // The answer has its checksum.
+        pool.set_header(packet, Header::default());
+        pool.write(packet, 0, &head[..front + ARP_BYTES])
     }
 
     fn answer_arp(&self, arp: &mut [u8]) -> bool {

@@ -6,6 +6,7 @@
 //! - `echo`: answers to ARP and ping;
 //! - `mode`: the change that a worker makes to packets;
 //! - `spread`: the queue pair of each packet;
+//! - `unfinished`: packets with work that their port does not take;
 //! - `published`: a worker's counters for other threads;
 //! - `worker`: the loop.
 
@@ -13,6 +14,7 @@ mod echo;
 mod mode;
 mod published;
 mod spread;
+mod unfinished;
 mod worker;
 
 use std::ops::Range;

@@ -11,11 +11,13 @@ use super::echo::Host;
 use super::mode::Mode;
 use super::published::{Published, Snapshot};
 use super::spread::Spread;
+use super::unfinished::Unfinished;
 use super::{Retry, Settings};
 use crate::clock::{cycles, nanoseconds, now_ns};
 use crate::contract::{Link, Port};
 use crate::counters::DropReason;
 use crate::error::Error;
+use crate::offloads::Offloads;
 use crate::pool::{Burst, Pool};
 
 /// The number of rounds between two reads of the clock: about 10 us of empty rounds.
@@ -37,6 +39,10 @@ pub(super) struct Worker {
     /// For each queue pair, the packets for which it had no room yet. The last burst holds received
     /// packets that are to be spread over several queue pairs.
     bursts: Vec<Burst>,
+    /// For each burst, the packets that wait for work which their port does not take; and whether
+    /// there are any. They pass before their burst receives others.
+    unfinished: Vec<Unfinished>,
+    has_unfinished: bool,
     spread: Spread,
     /// Queue pairs over which packets are spread at the moment.
     open: Vec<usize>,
@@ -57,9 +63,23 @@ impl Worker {
         published: Arc<Published>,
     ) -> Self {
         let bursts = (0..=ports.len()).map(|_| Burst::with_limit(settings.burst)).collect();
-        let (spread, counts) = (Spread::new(), Snapshot::default());
+        let unfinished = (0..=ports.len()).map(|_| Unfinished::new()).collect();
+        let (spread, counts, has_unfinished) = (Spread::new(), Snapshot::default(), false);
         let open = Vec::with_capacity(ports.len());
-        Self { ports, sides, bursts, spread, open, pool, settings, stop, published, counts }
+        Self {
+            ports,
+            sides,
+            bursts,
+            unfinished,
+            has_unfinished,
+            spread,
+            open,
+            pool,
+            settings,
+            stop,
+            published,
+            counts,
+        }
     }
 
     /// Forwards until the worker is stopped, both ports are finished, or one fails. Then lets
@@ -71,10 +91,16 @@ impl Worker {
             self.linger();
         }
         for (to, port) in self.ports.iter_mut().enumerate() {
-            let left = self.bursts[to].len() as u64;
+            let unfinished = self.unfinished[to].free(&mut self.pool);
+            let left = self.bursts[to].len() as u64 + unfinished;
             port.counters_mut().tx.dropped(DropReason::Full, left);
             self.pool.free_burst(&mut self.bursts[to]);
             port.stop(&mut self.pool);
+        }
+        // Packets that were to be spread belong to no queue pair yet.
+        let unspread = self.unfinished[self.ports.len()].free(&mut self.pool);
+        if let Some(port) = self.ports.last_mut() {
+            port.counters_mut().tx.dropped(DropReason::Full, unspread);
         }
         self.publish();
         result.map(|()| self.counts)
@@ -158,6 +184,11 @@ impl Worker {
     /// Moves a burst from one queue pair to another; returns how many packets arrived.
     #[inline]
     fn step(&mut self, from: usize, to: usize) -> usize {
+        if self.has_unfinished && !self.unfinished[to].is_empty() {
+            let came = self.refill(&(to..to + 1), to);
+            self.send(to);
+            return came;
+        }
         let burst = &mut self.bursts[to];
         let came = self.ports[from].rx_burst(&mut self.pool, burst);
         // Packets that wait for room were changed when they arrived.
@@ -167,10 +198,37 @@ impl Worker {
         {
             self.answer(&host, from, to, came);
         }
+        if self.pool.take_asked() {
+            self.finish(&(to..to + 1), to);
+        }
         if !self.bursts[to].is_empty() {
             self.send(to);
         }
         came
+    }
+
+    /// Does the work that packets of a burst ask for, as far as the queue pairs `to` do not take it.
+    #[cold]
+    fn finish(&mut self, to: &Range<usize>, burst: usize) {
+        let takes = self.taken(to);
+        self.unfinished[burst].stage(&self.pool, &mut self.bursts[burst], takes);
+        self.refill(to, burst);
+    }
+
+    /// Moves packets to a burst whose work is done, and returns their number.
+    #[cold]
+    fn refill(&mut self, to: &Range<usize>, burst: usize) -> usize {
+        let takes = self.taken(to);
+        let counts = &mut self.ports[to.start].counters_mut().tx;
+        let bursts = &mut self.bursts[burst];
+        let came = self.unfinished[burst].refill(&mut self.pool, bursts, takes, counts);
+        self.has_unfinished = self.unfinished.iter().any(|unfinished| !unfinished.is_empty());
+        came
+    }
+
+    /// The work that all of these queue pairs take.
+    fn taken(&self, to: &Range<usize>) -> Offloads {
+        self.ports[to.clone()].iter().fold(Offloads::ALL, |all, port| all.and(port.offloads()))
     }
 
     /// Like `step`, but to several queue pairs of one port. Only queue pairs with a link get
@@ -181,13 +239,11 @@ impl Worker {
         // Every queue pair has room for any of these packets.
         let room = self.bursts[to.clone()].iter().map(Burst::room).min().unwrap_or(0);
         self.bursts[all].set_limit(room);
-        let came = self.ports[from].rx_burst(&mut self.pool, &mut self.bursts[all]);
-        self.settings.mode.apply(&mut self.pool, &self.bursts[all], 0);
-        if let Mode::Echo(host) = self.settings.mode
-            && came > 0
-        {
-            self.answer(&host, from, all, came);
-        }
+        let came = if self.has_unfinished && !self.unfinished[all].is_empty() {
+            self.refill(to, all)
+        } else {
+            self.receive(from, to)
+        };
         if came > 0 {
             self.find_open(to);
         }
@@ -205,6 +261,23 @@ impl Worker {
             if !self.bursts[queue].is_empty() {
                 self.send(queue);
             }
+        }
+        came
+    }
+
+    /// Receives a burst of packets that are to be spread over the queue pairs `to`.
+    #[inline]
+    fn receive(&mut self, from: usize, to: &Range<usize>) -> usize {
+        let all = self.ports.len();
+        let came = self.ports[from].rx_burst(&mut self.pool, &mut self.bursts[all]);
+        self.settings.mode.apply(&mut self.pool, &self.bursts[all], 0);
+        if let Mode::Echo(host) = self.settings.mode
+            && came > 0
+        {
+            self.answer(&host, from, all, came);
+        }
+        if self.pool.take_asked() {
+            self.finish(to, all);
         }
         came
     }
@@ -300,7 +373,7 @@ impl Worker {
                     return;
                 }
             }
-            let mut is_drained = self.bursts.iter().all(Burst::is_empty);
+            let mut is_drained = !self.has_unfinished && self.bursts.iter().all(Burst::is_empty);
             for port in &mut self.ports {
                 is_drained &= port.drain(&mut self.pool);
             }

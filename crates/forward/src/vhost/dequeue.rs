@@ -10,9 +10,9 @@ use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
 use crate::copy::{Copier, Part};
 use crate::counters::{Direction, DropReason};
-use crate::packets::{Checksum, GuestMemory, Incoming, PoolRoom};
-use crate::pool::{Burst, PACKET_BYTES_MAX, Pool, ROOM_BYTES};
-use crate::ring::features::{HEADER_BYTES_MIN, NEEDS_CHECKSUM};
+use crate::offloads::{Checksum, Header, NEEDS_CHECKSUM};
+use crate::packets::{GuestMemory, Incoming, PoolRoom};
+use crate::pool::{Burst, MERGED_BYTES_MAX, PACKET_BYTES_MAX, Pool, ROOM_BYTES};
 use crate::ring::prefetch;
 use haul_peer::guest::Guest;
 
@@ -89,7 +89,7 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
                 let header = part.source.wrapping_sub(header_bytes);
                 // SAFETY: the header lies in front of the packet, as looked up above.
                 request = unsafe { Request::of(header) };
-                if !request.is_served(self.has_checksums) {
+                if !request.is_served::<P>(self.may_leave.checksums, part.length) {
                     break;
                 }
             }
@@ -139,13 +139,13 @@ impl Request {
         }
     }
 
-    /// Whether a copy, and the record of a checksum, are all that the packet needs. Without the
-    /// feature, a header has no checksum.
+    /// Whether a copy, and the record of a checksum, are all that a packet of `length` bytes needs.
+    /// Without the feature, a header has no checksum.
     #[inline(always)]
-    fn is_served(self, has_checksums: bool) -> bool {
+    fn is_served<P: Incoming>(self, has_checksums: bool, length: usize) -> bool {
         match self {
             Self::Copy => true,
-            Self::Checksum(_) => has_checksums,
+            Self::Checksum(checksum) => has_checksums && P::accepts(checksum, length),
             Self::Other => false,
         }
     }
@@ -173,8 +173,13 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
             return Ok(Single::Stops);
         }
         let pieces = || scratch.pieces.iter().map(|Piece { at, length }| (*at, *length));
-        let request = if P::CHECKS_HEADERS { gathered_request(pieces()) } else { Request::Copy };
-        if !request.is_served(self.has_checksums) {
+        let mut request = Request::Copy;
+        if P::CHECKS_HEADERS {
+            let header = gathered_header(pieces());
+            // SAFETY: the header has 10 bytes.
+            request = unsafe { Request::of(header.as_ptr()) };
+        }
+        if !request.is_served::<P>(self.may_leave.checksums, length) {
             return Ok(Single::Stops);
         }
         let Some(target) = room.take(length) else { return Ok(Single::Stops) };
@@ -191,17 +196,16 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
     }
 }
 
-/// What the header at the beginning of these pieces asks for. The pieces have more bytes than a
-/// header, which is copied once.
-fn gathered_request(pieces: impl Iterator<Item = (NonNull<u8>, usize)>) -> Request {
-    let mut header = [0_u8; HEADER_BYTES_MIN];
+/// The header at the beginning of these pieces, which have more bytes than a header. Each byte is
+/// copied once.
+fn gathered_header(pieces: impl Iterator<Item = (NonNull<u8>, usize)>) -> [u8; Header::BYTES] {
+    let mut header = [0_u8; Header::BYTES];
     let target = std::iter::once((NonNull::from(&mut header).cast(), header.len()));
     zip(pieces, 0, target, |source, target, length| {
         // SAFETY: the source lies in the guest's memory, as gathered, and the target in the header.
         unsafe { haul_copy::memcpy(target.as_ptr(), source.as_ptr(), length) }
     });
-    // SAFETY: the header has 10 bytes.
-    unsafe { Request::of(header.as_ptr()) }
+    header
 }
 
 impl<L: Layout> Active<L, Guest> {
@@ -263,8 +267,15 @@ impl<L: Layout> Active<L, Guest> {
         while burst.room() > 0 && self.may_follow() {
             let wanted = burst.room().min(scratch.firsts.len());
             let ready = self.ring.poll(&mut scratch.firsts[..wanted])?;
-            let mut room = PoolRoom { pool: &mut *pool, burst: &mut *burst };
-            let fast = self.dequeue_fast(&mut room, ROOM_BYTES, 0..ready, scratch);
+            let (pool, burst) = (&mut *pool, &mut *burst);
+            // A guest without the feature costs no access to headers.
+            let fast = if self.may_leave.checksums {
+                let mut room = PoolRoom::<true> { pool, burst };
+                self.dequeue_fast(&mut room, ROOM_BYTES, 0..ready, scratch)
+            } else {
+                let mut room = PoolRoom::<false> { pool, burst };
+                self.dequeue_fast(&mut room, ROOM_BYTES, 0..ready, scratch)
+            };
             bytes += fast.bytes;
             if fast.packets == ready {
                 if ready < wanted {
@@ -292,30 +303,53 @@ impl<L: Layout> Active<L, Guest> {
         scratch.pieces.clear();
         let gathered = self.gather(self.ring.location(), false, &mut scratch.pieces)?;
         let Some(Gathered { chain, bytes, .. }) = gathered else { return Ok(Outcome::Waits) };
-        let packet = match bytes {
-            Err(Bad) => Err(DropReason::BadDescriptor),
-            Ok(bytes) if bytes < self.header_bytes + PACKET_BYTES_MIN => Err(DropReason::TooShort),
-            Ok(bytes) if bytes - self.header_bytes > PACKET_BYTES_MAX => Err(DropReason::TooLong),
-            Ok(bytes) => match pool.take(bytes - self.header_bytes) {
-                Some(packet) => Ok(packet),
-                // The chain stays in the ring until the pool has a buffer.
-                None => return Ok(Outcome::Waits),
-            },
+        let (length, header) = match self.asked(bytes, &scratch.pieces) {
+            Ok(asked) => asked,
+            Err(reason) => {
+                self.ring.use_chain(chain, 0);
+                return Ok(Outcome::Dropped(reason));
+            }
         };
+        // The chain stays in the ring until the pool has a buffer.
+        let Some(packet) = pool.take_merged(length) else { return Ok(Outcome::Waits) };
         self.ring.use_chain(chain, 0);
-        let packet = match packet {
-            Ok(packet) => packet,
-            Err(reason) => return Ok(Outcome::Dropped(reason)),
-        };
+        if header != Header::default() {
+            pool.set_header(&packet, header);
+        }
         let pieces = scratch.pieces.iter().map(|Piece { at, length }| (*at, *length));
         let segments = pool.segments(&packet).map(|segment| (segment.pointer, segment.length));
         zip(pieces, self.header_bytes, segments, |source, target, length| {
             let (target, source) = (target.as_ptr(), source.as_ptr().cast_const());
             scratch.parts.push(Part { target, source, length });
         });
-        let length = pool.length(&packet);
         burst.push(packet);
         Ok(Outcome::Received(length))
+    }
+
+    /// The length of the packet in the pieces of a chain, and what it asks for.
+    ///
+    /// # Errors
+    /// The reason to drop the packet.
+    fn asked(
+        &self,
+        bytes: Result<usize, Bad>,
+        pieces: &[Piece],
+    ) -> Result<(usize, Header), DropReason> {
+        let bytes = bytes.map_err(|Bad| DropReason::BadDescriptor)?;
+        if bytes < self.header_bytes + PACKET_BYTES_MIN {
+            return Err(DropReason::TooShort);
+        }
+        let length = bytes - self.header_bytes;
+        let mut header = Header::default();
+        // Without the feature, the header of a packet has no meaning.
+        if self.may_leave.checksums {
+            let given = gathered_header(pieces.iter().map(|Piece { at, length }| (*at, *length)));
+            let checked = Header::parse(given).checked(length, self.may_leave);
+            header = checked.ok_or(DropReason::BadDescriptor)?;
+        }
+        let is_merged = header.segmentation != 0;
+        let longest = if is_merged { MERGED_BYTES_MAX } else { PACKET_BYTES_MAX };
+        if length > longest { Err(DropReason::TooLong) } else { Ok((length, header)) }
     }
 }
 

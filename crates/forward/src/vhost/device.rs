@@ -185,6 +185,11 @@ impl Device {
         (features != 0 && ring_size != 0).then_some(Agreement { features, ring_size })
     }
 
+    /// The features that were negotiated; 0 without a negotiation.
+    pub(super) fn negotiated(&self) -> u64 {
+        self.features.load(Ordering::Relaxed)
+    }
+
     /// How often a fault of a front end ended its conversation.
     pub(super) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Relaxed)

@@ -23,7 +23,8 @@ use super::layout::{Bad, Broken, Chain, First, Layout};
 use super::vring::{Active, AnyActive};
 use crate::copy::{Copier, Part};
 use crate::counters::{Direction, DropReason};
-use crate::packets::{GuestMemory, Header, Outgoing, PoolPackets};
+use crate::offloads::Header;
+use crate::packets::{GuestMemory, Outgoing, PoolPackets};
 use crate::pool::{Burst, Packet, Pool, Segment};
 use crate::ring::features::{self, HEADER_BYTES_MAX};
 use crate::ring::prefetch;
@@ -62,7 +63,11 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
         let mut bytes = 0;
         for (index, (first, at)) in firsts[..fit].iter().zip(&scratch.targets).enumerate() {
             let (source, at) = (packets.first(start + index), *at);
-            put_header(at, self.header_bytes, packets.header(start + index));
+            if packets.asks(start + index) {
+                put_header(at, self.header_bytes, packets.header(start + index));
+            } else {
+                put_header(at, self.header_bytes, Header::default());
+            }
             // SAFETY: the buffer has room for header and packet, as looked up above.
             let target = unsafe { at.add(self.header_bytes) };
             let (target, length) = (target.as_ptr(), source.length);
@@ -154,7 +159,7 @@ impl<L: Layout> Active<L, Guest> {
             let packets = &burst.indices()[done.consumed..];
             let wanted = packets.len().min(scratch.firsts.len());
             let ready = self.ring.poll(&mut scratch.firsts[..wanted])?;
-            let packets = PoolPackets { pool, indices: packets };
+            let packets = PoolPackets { pool, indices: packets, takes: self.takes };
             let fast = self.enqueue_fast(&packets, 0, 0..ready, scratch);
             done.packets += fast.packets;
             done.bytes += fast.bytes;
@@ -199,12 +204,17 @@ impl<L: Layout> Active<L, Guest> {
         packet: &Packet,
         scratch: &mut Scratch,
     ) -> Result<Outcome, Broken> {
+        let header = pool.header(packet);
+        if !self.takes.contain(header) {
+            // The guest negotiated other features while the packet was on its way.
+            return Ok(Outcome::Dropped(DropReason::Reset));
+        }
         let needed = self.header_bytes + pool.length(packet);
         let mut chosen = NONE_CHOSEN;
         Ok(match self.reserve(needed, &mut chosen, scratch)? {
             Reserved::Chains(chains) => {
                 let segments = pool.segments(packet);
-                self.fill(Header::default(), segments, &chosen[..chains], scratch);
+                self.fill(header, segments, &chosen[..chains], scratch);
                 Outcome::Sent
             }
             Reserved::TooFew => Outcome::Waits,

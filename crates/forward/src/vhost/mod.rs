@@ -41,6 +41,7 @@ use super::contract::{Agreement, Link, Port};
 use super::copy::{Copier, CopyMethod};
 use super::counters::{Counters, DropReason};
 use super::error::Error;
+use super::offloads::Offloads;
 use super::pool::{BURST_MAX, Burst, Pool};
 use super::ring::features;
 use super::user_socket::{Role, caller};
@@ -71,6 +72,10 @@ pub struct VhostSettings {
     /// Whether a packet may take several of the guest's buffers. Packets that are longer than one
     /// buffer need this.
     pub is_mergeable: bool,
+    /// Whether guest and device may leave work to each other: checksums, and the division of long
+    /// packets of TCP. A received packet may then ask for work ([`Pool::header`]), and have up to
+    /// 65,597 B; a forwarder's worker does the work that the other port does not take.
+    pub has_offloads: bool,
 }
 
 impl VhostSettings {
@@ -78,7 +83,8 @@ impl VhostSettings {
     /// of this user and root.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let (role, users, queues, copy) = (Role::Server, Users::Own, 1, CopyMethod::Haul);
-        Self { path: path.into(), role, users, queues, copy, is_mergeable: true }
+        let path = path.into();
+        Self { path, role, users, queues, copy, is_mergeable: true, has_offloads: false }
     }
 }
 
@@ -94,6 +100,23 @@ const FEATURES: u64 = features::VERSION_1
     | features::IN_ORDER
     | features::MULTIQUEUE
     | features::PROTOCOL_FEATURES;
+
+/// The features that these settings offer.
+fn offered(settings: &VhostSettings) -> u64 {
+    let VhostSettings { is_mergeable, has_offloads, .. } = *settings;
+    let mut offered = FEATURES;
+    if is_mergeable {
+        offered |= features::MERGEABLE;
+    }
+    if has_offloads {
+        offered |= features::FROM_DRIVER | features::TO_DRIVER;
+    }
+    // Without mergeable buffers, Linux would make each buffer long enough for 64 KiB.
+    if has_offloads && is_mergeable {
+        offered |= features::LONG_TO_DRIVER;
+    }
+    offered
+}
 
 /// A device whose guest stays connected as long as this value exists: [`Vhost::kept`].
 #[derive(Clone, Debug)]
@@ -125,13 +148,12 @@ impl Vhost {
     /// [`Error::Value`] for a number of queue pairs outside the limits; [`Error::Path`] for a
     /// socket that cannot be used; [`Error::System`].
     pub fn open(name: &str, settings: &VhostSettings) -> Result<Vec<Self>, Error> {
-        let VhostSettings { queues, role, is_mergeable, .. } = *settings;
+        let VhostSettings { queues, role, .. } = *settings;
         if queues == 0 || queues > QUEUES_MAX {
             let (what, value) = ("a number of queue pairs of", queues.to_string());
             return Err(Error::Value { what, value, limit: "choose 1 to 64" });
         }
-        let mergeable = if is_mergeable { features::MERGEABLE } else { 0 };
-        let device = Arc::new(Device::new(queues, FEATURES | mergeable, caller()?));
+        let device = Arc::new(Device::new(queues, offered(settings), caller()?));
         let callers = (0..queues).map(|_| caller()).collect::<Result<Vec<_>, _>>()?;
         let control =
             Arc::new(Control::start(device.clone(), &settings.path, role, &settings.users)?);
@@ -244,6 +266,14 @@ impl Port for Vhost {
         let _ = guard::install();
         self.counters.resets = self.device.resets();
         Ok(())
+    }
+
+    /// The work that the guest takes. Without a guest, each packet is dropped, and needs no work.
+    fn offloads(&self) -> Offloads {
+        match self.device.active_pairs() {
+            0 => Offloads::ALL,
+            _ => features::to_driver(self.device.negotiated()),
+        }
     }
 
     fn link(&self) -> Link {

@@ -12,6 +12,7 @@ use super::layout::Layout;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
 use crate::messages::{Refusal, RequestResult, refuse};
+use crate::offloads::Offloads;
 use crate::packets::GuestMemory;
 use crate::ring::features;
 use crate::ring::packed::{self, Location, Packed};
@@ -28,8 +29,10 @@ pub(super) struct Active<L, M: GuestMemory> {
     pub(super) header_bytes: usize,
     pub(super) is_mergeable: bool,
     pub(super) has_indirect: bool,
-    /// Whether the guest may leave checksums to the device.
-    pub(super) has_checksums: bool,
+    /// The work that the guest may leave to the device.
+    pub(super) may_leave: Offloads,
+    /// The work that the guest takes with a packet.
+    pub(super) takes: Offloads,
     pub(super) back_off: BackOff,
     /// The number of descriptors that were followed in this call.
     pub(super) followed: usize,
@@ -266,7 +269,8 @@ impl<L, M: GuestMemory> Active<L, M> {
             header_bytes: features::header_bytes(features),
             is_mergeable: features & features::MERGEABLE != 0,
             has_indirect: features & features::INDIRECT != 0,
-            has_checksums: features & features::CHECKSUMS != 0,
+            may_leave: features::from_driver(features),
+            takes: features::to_driver(features),
             back_off: BackOff::new(),
             followed: 0,
         }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use haul_forward::{
     AfPacket, AfXdp, BURST_MAX, Burst, Counters, Direction, Generator, Link, Mode, Nic,
     NicSettings, Null, PACKET_BYTES_MAX, Pcap, PcapSettings, Pool, Port, Running, Sink, Traffic,
+    Vhost, VhostSettings,
 };
 use haul_model::pcie::Setup;
 use tempfile::TempDir;
@@ -87,6 +88,14 @@ fn subjects() -> Vec<(&'static str, Make)> {
             Subject { port, _other: None, _folder: Some(folder) }
         }),
         ("vhost", || with_guest(Layout::Mergeable)),
+        ("vhost with offloads", || {
+            let folder = folder();
+            let new = VhostSettings::new(socket(&folder));
+            let settings = VhostSettings { has_offloads: true, ..new };
+            let port = Box::new(Vhost::open("port", &settings).unwrap().remove(0));
+            let other = Some(guest(&socket(&folder), Layout::Mergeable));
+            Subject { port, _other: other, _folder: Some(folder) }
+        }),
         ("vhost in order", || with_guest(Layout::InOrder)),
         ("vhost with packed rings", || with_guest(Layout::Packed)),
         ("vhost with packed rings in order", || with_guest(Layout::PackedInOrder)),

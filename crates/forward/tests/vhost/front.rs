@@ -295,6 +295,14 @@ impl Front {
         u16::from_le_bytes(index)
     }
 
+    /// An entry of a ring's used chains: the chain's first descriptor, and the bytes written to it.
+    pub(crate) fn used_entry(&self, ring: u64, index: u16) -> (u16, u32) {
+        let mut entry = [0; 8];
+        self.get(ring * RING + USED + 4 + 8 * u64::from(index % SIZE), &mut entry);
+        let [a, b, _, _, written @ ..] = entry;
+        (u16::from_le_bytes([a, b]), u32::from_le_bytes(written))
+    }
+
     /// Makes a buffer of one descriptor available.
     pub(crate) fn add_buffer(&mut self, index: u16) {
         self.add_buffer_of(TO_GUEST, index);

@@ -11,6 +11,7 @@
 //! - `killed_chains`: a killed back end whose chains have several descriptors;
 //! - `pairs`: queue pairs, of which the guest enables only some;
 //! - `random`: random rings and messages;
+//! - `offloads`: packets that ask for checksums or segments;
 //! - `silent`: silent peers;
 //! - `slots`: memory that comes and goes region by region;
 //! - `closing`: descriptors whose close takes long;
@@ -25,6 +26,7 @@ mod held_up;
 mod killed;
 mod killed_chains;
 mod messages;
+mod offloads;
 mod packed;
 mod pairs;
 mod random;

@@ -25,8 +25,18 @@ pub(crate) struct Victim {
 
 impl Victim {
     pub(crate) fn new() -> Self {
+        Self::with(false)
+    }
+
+    /// Its guest may leave work to it.
+    pub(crate) fn with_offloads() -> Self {
+        Self::with(true)
+    }
+
+    fn with(has_offloads: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let settings = VhostSettings::new(folder.path().join("vm"));
+        let new = VhostSettings::new(folder.path().join("vm"));
+        let settings = VhostSettings { has_offloads, ..new };
         let port = Vhost::open("vhost0", &settings).unwrap().pop().unwrap();
         Self { port, pool: Pool::new(512).unwrap(), folder, given: 0, came: Vec::new() }
     }

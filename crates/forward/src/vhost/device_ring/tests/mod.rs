@@ -5,7 +5,7 @@
 mod chains;
 
 use super::*;
-use crate::packets::{Checksum, Header};
+use crate::offloads::{Checksum, Header};
 use crate::pool::Segment;
 
 /// A guest's memory: addresses are offsets.
