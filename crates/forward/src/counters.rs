@@ -18,8 +18,8 @@ pub enum DropReason {
     /// Shorter than a frame's header.
     TooShort,
     /// A chain of the guest's descriptors was invalid: it looped, was too long, or lay outside the
-    /// guest's memory. Or the header in front of a packet asked for work that the guest may not leave
-    /// to the device, or described it wrongly.
+    /// guest's memory. Or the header in front of a packet described the work that the guest leaves
+    /// to the device wrongly, or the guest may not leave this work.
     BadDescriptor,
     /// The ring was reset while it held the packet.
     Reset,

@@ -1,11 +1,11 @@
-//! Work that a sender of a packet leaves to a device, and that goes with the packet: a checksum, and
-//! the division of a long packet (section 5.1.6 of virtio 1.2).
+//! Work that a sender of a packet leaves to a device, and that goes with the packet: a checksum,
+//! and the division of a long packet (section 5.1.6 of virtio 1.2).
 
 /// VIRTIO_NET_HDR_F_NEEDS_CSUM, section 5.1.6: the packet lacks a checksum.
 pub(crate) const NEEDS_CHECKSUM: u8 = 1;
 
-/// VIRTIO_NET_HDR_GSO_TCPV4 and VIRTIO_NET_HDR_GSO_TCPV6, section 5.1.6: the packet is to be divided
-/// into packets of TCP.
+/// VIRTIO_NET_HDR_GSO_TCPV4 and VIRTIO_NET_HDR_GSO_TCPV6, section 5.1.6: the packet is to be
+/// divided into packets of TCP.
 pub(crate) const TCP_V4: u8 = 1;
 pub(crate) const TCP_V6: u8 = 4;
 /// VIRTIO_NET_HDR_GSO_ECN, section 5.1.6: the packet has the flag CWR of TCP.

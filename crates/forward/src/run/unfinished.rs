@@ -10,8 +10,8 @@ use crate::pool::{BURST_MAX, Burst, PACKET_BYTES_MAX, Packet, Pool};
 #[derive(Debug)]
 pub(super) struct Unfinished {
     staged: Burst,
-    /// The parts of a divided packet. They come before the staged packets. A guest that asks for more
-    /// parts than a burst holds would keep the worker busy, and its packet is dropped.
+    /// The parts of a divided packet. They come before the staged packets. A guest that asks for
+    /// more parts than a burst holds would keep the worker busy, and its packet is dropped.
     parts: Burst,
     frame: Vec<u8>,
     part: Vec<u8>,

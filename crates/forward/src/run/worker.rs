@@ -207,7 +207,7 @@ impl Worker {
         came
     }
 
-    /// Does the work that packets of a burst ask for, as far as the queue pairs `to` do not take it.
+    /// Does the work that packets of a burst ask for, unless all queue pairs `to` take it.
     #[cold]
     fn finish(&mut self, to: &Range<usize>, burst: usize) {
         let takes = self.taken(to);

@@ -1,5 +1,5 @@
-//! Work that a guest leaves to its device: another guest that takes it gets the packets as they are,
-//! and for all others it is done. A guest that lies loses its packets only.
+//! Work that a guest leaves to its device: another guest that takes it gets the packets as they
+//! are, and for all others it is done. A guest that lies loses its packets only.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
