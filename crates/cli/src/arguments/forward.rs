@@ -40,7 +40,7 @@ use super::users::Allowed;
     group=N packets at once, size=64, count=N; driver, mode, option, link, mps, mrrs, rx-free, tx-rs as in\n           \
     haul pcie estimate\n  \
     vhost    a virtual machine's NIC, the hypervisor's side: path=SOCKET, server, copy=haul\n           \
-    (or libc, or a kernel of `haul copy list`), queues=N (1)\n  \
+    (or libc, or a kernel of `haul copy list`), queues=N (1), offloads=on (or off)\n  \
     virtio   a virtual machine's NIC, the virtual machine's side: path=SOCKET, server,\n           \
     packed, queues=N (1)\n  \
     pcap     reads packets from a capture, and writes them to one: in=FILE, loop=N times (loop: without\n           \

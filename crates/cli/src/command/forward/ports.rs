@@ -67,13 +67,14 @@ fn open_queues(spec: &Spec, name: &str, users: &Users, workers: usize) -> Result
             Opened { watches, ..Opened::of(sinks, workers) }
         }
         Spec::Nic { .. } => nics(spec, name, workers)?,
-        Spec::Vhost { path, is_server, copy, queues } => {
+        Spec::Vhost { path, is_server, copy, queues, has_offloads } => {
             let Some(copy) = CopyMethod::named(copy) else {
                 let known: Vec<&str> = CopyMethod::names().collect();
                 return Err(Error::Copy { name: copy.clone(), known: known.join(", ") });
             };
             let (role, users, queues) = (role(*is_server), users.clone(), *queues);
-            let settings = VhostSettings { role, users, copy, queues, ..VhostSettings::new(path) };
+            let (new, has_offloads) = (VhostSettings::new(path), *has_offloads);
+            let settings = VhostSettings { role, users, copy, queues, has_offloads, ..new };
             Opened::of(Vhost::open(name, &settings)?, workers)
         }
         Spec::Virtio { path, is_server, is_packed, queues } => {

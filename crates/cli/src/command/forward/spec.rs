@@ -24,7 +24,7 @@ pub(super) enum Spec {
     /// Takes packets; gives packets of this size, if any.
     Null { size_bytes: usize },
     /// A virtual machine's NIC, the hypervisor's side.
-    Vhost { path: PathBuf, is_server: bool, copy: String, queues: u16 },
+    Vhost { path: PathBuf, is_server: bool, copy: String, queues: u16, has_offloads: bool },
     /// A virtual machine's NIC, the virtual machine's side.
     Virtio { path: PathBuf, is_server: bool, is_packed: bool, queues: u16 },
     /// Reads packets from a capture, in this number of passes (`None`: without end), and writes
@@ -117,6 +117,7 @@ impl Spec {
                 is_server: options.flag("server")?,
                 copy: options.copy()?,
                 queues: options.queues()?,
+                has_offloads: options.take("offloads", on_or_off)?.unwrap_or(true),
             },
             "virtio" => Self::Virtio {
                 path: options.path()?,
@@ -314,6 +315,14 @@ fn file(text: &str) -> Option<PathBuf> {
     (!text.is_empty()).then(|| PathBuf::from(text))
 }
 
+fn on_or_off(text: &str) -> Option<bool> {
+    match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
+}
+
 fn sizes(text: &str) -> Option<Sizes> {
     if text == "imix" {
         return Some(Sizes::Imix);
@@ -350,6 +359,10 @@ mod tests {
             is_packed,
             queues,
         };
+        let vhost = |path: &str, is_server, copy: &str, queues, has_offloads| {
+            let (path, copy) = (path.into(), copy.into());
+            Spec::Vhost { path, is_server, copy, queues, has_offloads }
+        };
         let pcap = |input: Option<&str>, output: Option<&str>, passes, replay| {
             let (input, output) = (input.map(PathBuf::from), output.map(PathBuf::from));
             Spec::Pcap { input, output, passes, replay, pause_max: None }
@@ -372,15 +385,9 @@ mod tests {
             ("sink", Spec::Sink),
             ("null", Spec::Null { size_bytes: 0 }),
             ("null:size=1500", Spec::Null { size_bytes: 1500 }),
-            (
-                "vhost:path=/run/vm.sock,server,copy=libc",
-                Spec::Vhost {
-                    path: "/run/vm.sock".into(),
-                    is_server: true,
-                    copy: "libc".into(),
-                    queues: 1,
-                },
-            ),
+            ("vhost:path=/a,server,copy=libc", vhost("/a", true, "libc", 1, true)),
+            ("vhost:path=a,offloads=off,queues=2", vhost("a", false, "haul", 2, false)),
+            ("vhost:path=a,offloads=on", vhost("a", false, "haul", 1, true)),
             ("virtio:path=a b", virtio("a b", false, 1)),
             ("virtio:path=a,packed", virtio("a", true, 1)),
             ("virtio:queues=4,path=a", virtio("a", false, 4)),
@@ -438,6 +445,8 @@ mod tests {
             ("vhost:path=s,copy=none", "copies nothing, so the guest would receive"),
             ("vhost:path=s,copy=empty", "haul forward pvp --copy empty"),
             ("vhost:path=s,server=yes", "has no value"),
+            ("vhost:path=s,offloads=some", "vhost:offloads=some is not possible"),
+            ("vhost:path=s,offloads", "needs a value"),
             ("virtio:path=s,servers", "no option \"servers\""),
             ("virtio:path=s,queues=-1", "virtio:queues=-1 is not possible"),
             ("sink:queues=2", "no option \"queues\""),

@@ -308,7 +308,9 @@ fn ring(start: &Start, layout: Layout) -> Result<Ring, String> {
             let role =
                 if start.guest_listens { forward::Role::Client } else { forward::Role::Server };
             let new = VhostSettings::new(&start.socket);
-            let settings = VhostSettings { role, copy, is_mergeable, queues, ..new };
+            // Like net_vhost: Linux copies each packet once more without them.
+            let settings =
+                VhostSettings { role, copy, is_mergeable, queues, has_offloads: true, ..new };
             let queues = Vhost::open("vhost", &settings).map_err(|error| error.to_string())?;
             let device = queues.first().map(Vhost::kept);
             Ok((boxed(queues), device))
