@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::error::{Error, code_of_signal};
+use crate::error::{Error, ProgramError, code_of_signal};
 use crate::stop::{self, STOP};
 
 /// Time from Ctrl-C until the program is asked to end.
@@ -92,7 +92,7 @@ const LIB_32: [&str; 3] = ["lib/i386-linux-gnu", "lib/arm-linux-gnueabihf", "lib
 ///
 /// # Errors
 /// There is none, or its path has a character that separates libraries in `LD_PRELOAD`.
-pub(super) fn library(name: &'static str, package: &'static str) -> Result<PathBuf, Error> {
+pub(super) fn library(name: &'static str, package: &'static str) -> Result<PathBuf, ProgramError> {
     let folder = env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
     let folder = folder.unwrap_or_default();
     let places = [
@@ -107,10 +107,10 @@ pub(super) fn library(name: &'static str, package: &'static str) -> Result<PathB
     let found = places.iter().find(|path| path.is_file());
     match found.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())) {
         Some(path) if path.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) => {
-            Err(Error::PreloadPath { path })
+            Err(ProgramError::PreloadPath { path })
         }
         Some(path) => Ok(path),
-        None => Err(Error::NoRecorder { folder, name, package }),
+        None => Err(ProgramError::NoRecorder { folder, name, package }),
     }
 }
 

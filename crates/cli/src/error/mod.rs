@@ -4,33 +4,24 @@
 //! From the bottom up:
 //!
 //! - `input`: errors of records that are read;
-//! - `transfer`: errors of transfers to another process.
+//! - `transfer`: errors of transfers to another process;
+//! - `program`: errors of a program that haul runs and records;
+//! - `exit`: how a command ends, and the exit codes.
 
+mod exit;
 mod input;
+mod program;
 mod transfer;
 
-use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use haul_model::Bytes;
 
+pub(crate) use exit::{Ending, code_of_signal};
 pub(crate) use input::InputError;
+pub(crate) use program::ProgramError;
 pub(crate) use transfer::TransferError;
-
-/// The ending of a command that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// The command completed.
-    Done,
-    /// A signal interrupted the command, and haul kept its records. The exit code is the same as
-    /// for a program that the signal ended, because the result is incomplete.
-    Interrupted {
-        /// The signal's number.
-        signal: i32,
-    },
-}
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +41,9 @@ pub(crate) enum Error {
     /// A transfer that did not complete.
     #[error(transparent)]
     Transfer(#[from] TransferError),
+    /// A program that could not be run with a library, or be recorded.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// A link, a workload or a NIC that cannot exist.
     #[error(transparent)]
     Pcie(#[from] haul_model::pcie::PcieError),
@@ -84,118 +78,15 @@ pub(crate) enum Error {
         /// The verdict.
         sentence: String,
     },
-    /// A library that is preloaded is missing.
-    #[error(
-        "cannot preload {name}: it is neither in {} nor in the lib beside it; build it with `cargo build \
-         --release -p {package}`, or install haul with scripts/install",
-        folder.display()
-    )]
-    NoRecorder {
-        /// The folder of this program.
-        folder: PathBuf,
-        /// The file name of the library.
-        name: &'static str,
-        /// The package that builds it.
-        package: &'static str,
-    },
-    /// A library whose path `LD_PRELOAD` cannot hold.
-    #[error("cannot preload {}: LD_PRELOAD ends a path at a space and at a colon; move haul's files to a folder \
-        without them", path.display())]
-    PreloadPath {
-        /// The library.
-        path: PathBuf,
-    },
-    /// A program of which there is no profile.
-    #[error("profiled nothing of {}: {why}; see docs/copy-preload.md", program.display())]
-    NoProfile {
-        /// The program.
-        program: OsString,
-        /// The reason, as far as haul can see it.
-        why: &'static str,
-    },
     /// A file that is not a profile.
     #[error(transparent)]
     Profile(#[from] haul_model::profile::ProfileError),
-    /// No file for the recording of copies.
-    #[error(
-        "cannot make {room} of room for the recording in {}: {reason}; name another folder in \
-         TMPDIR, or ask for less with --room",
-        folder.display()
-    )]
-    RecordingRoom {
-        /// The room.
-        room: haul_model::Bytes,
-        /// The folder.
-        folder: PathBuf,
-        /// The system's error.
-        reason: io::Error,
-    },
-    /// A program that called no copy function, or could not be recorded.
-    #[error("recorded nothing of {}: {why}; see docs/stream.md", program.display())]
-    NoStream {
-        /// The program.
-        program: OsString,
-        /// The reason, as far as haul can see it.
-        why: &'static str,
-    },
     /// A recording that is not a stream, or cannot be written as one.
     #[error(transparent)]
     Stream(#[from] haul_model::stream::StreamError),
-    /// A program whose copies were recorded and that failed.
-    #[error("{} ended with exit code {code}; its calls up to then were recorded", program.display())]
-    RecordedFailed {
-        /// The program.
-        program: OsString,
-        /// The program's exit code, as a shell reports it.
-        code: u8,
-    },
-    /// A file with the trace's name exists already.
-    #[error("cannot record into {}: it exists; name another file with -o, or remove it", path.display())]
-    TraceExists {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A program that cannot be started.
-    #[error("cannot start {}: {reason}; name a program that is on PATH, or its path", program.display())]
-    Start {
-        /// The program.
-        program: OsString,
-        /// The system's error.
-        reason: io::Error,
-    },
-    /// A program that recorded nothing.
-    #[error("recorded nothing of {}: {why}; see docs/heap-trace.md", program.display())]
-    NoTrace {
-        /// The program.
-        program: OsString,
-        /// The reason, as far as haul can see it.
-        why: &'static str,
-    },
     /// Settings of the fake DSA that are wrong.
     #[error(transparent)]
     FakeSettings(#[from] haul_engine::dsa::fake::SettingsError),
-    /// A program that ran with a fake DSA and failed.
-    #[error("{} ended with exit code {code}, with the fake DSA", program.display())]
-    FakedFailed {
-        /// The program.
-        program: OsString,
-        /// The program's exit code, as a shell reports it.
-        code: u8,
-    },
-    /// A program that was recorded and failed.
-    #[error(
-        "{} ended with exit code {code}; its trace {}",
-        program.display(),
-        if *is_whole { "is complete" } else { "ends before it did" }
-    )]
-    ProgramFailed {
-        /// The program.
-        program: OsString,
-        /// Whether the recorder recorded until the program's end.
-        is_whole: bool,
-        /// The program's exit code, as a shell reports it.
-        code: u8,
-    },
     /// An output with the name of one of its inputs.
     #[error(
         "cannot write results into {}: it is also an input, and its content would be lost; name another file",
@@ -430,76 +321,4 @@ pub(crate) enum Error {
         "cannot watch for Ctrl-C: {0}; run haul from a shell that allows one more thread (ulimit -u, ulimit -v)"
     )]
     Signals(io::Error),
-}
-
-/// The exit code that shells report for a program that this signal ended.
-pub(crate) fn code_of_signal(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(1)
-}
-
-impl Ending {
-    pub(crate) fn exit_code(self) -> ExitCode {
-        match self {
-            Self::Done => ExitCode::SUCCESS,
-            Self::Interrupted { signal } => ExitCode::from(code_of_signal(signal)),
-        }
-    }
-}
-
-impl Error {
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        use haul_experiments::Error as Experiment;
-        use haul_measure::Error as Measure;
-        match self {
-            Self::ReaderGone => ExitCode::SUCCESS,
-            Self::FieldVerdict { .. } => ExitCode::from(3),
-            Self::ProgramFailed { code, .. }
-            | Self::RecordedFailed { code, .. }
-            | Self::FakedFailed { code, .. } => ExitCode::from(*code),
-            Self::Usage(_)
-            | Self::Pcie(_)
-            | Self::NoCapture { .. }
-            | Self::Threads { .. }
-            | Self::Size { .. }
-            | Self::NoSize { .. }
-            | Self::Unused { .. }
-            | Self::Setting { .. }
-            | Self::Mechanism { .. }
-            | Self::Copy { .. }
-            | Self::SwitchLibrary { .. }
-            | Self::SameName { .. }
-            | Self::PacketSize { .. }
-            | Self::Port { .. }
-            | Self::Ports { .. }
-            | Self::Forward(haul::forward::Error::Value { .. })
-            | Self::TraceExists { .. }
-            | Self::FakeSettings(_)
-            | Self::Replaced { .. }
-            | Self::TuneInto { .. } => ExitCode::from(2),
-            Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {
-                Measure::UnknownDistribution { .. } | Measure::UnknownLevel { .. } => {
-                    ExitCode::from(2)
-                }
-                _ => ExitCode::from(1),
-            },
-            Self::Experiment(
-                Experiment::UnknownSubject { .. }
-                | Experiment::UnknownFunction { .. }
-                | Experiment::UnknownReader { .. }
-                | Experiment::SizeClass { .. }
-                | Experiment::UnknownPeer { .. }
-                | Experiment::UnknownChannelPeer { .. }
-                | Experiment::UnknownTest { .. }
-                | Experiment::BlockSize { .. }
-                | Experiment::BlockAlign { .. }
-                | Experiment::OddThreads { .. }
-                | Experiment::SimSetting { .. }
-                | Experiment::Sizes { .. }
-                | Experiment::Change { .. }
-                | Experiment::Pcie(_)
-                | Experiment::Forward(haul::forward::Error::Value { .. }),
-            ) => ExitCode::from(2),
-            _ => ExitCode::from(1),
-        }
-    }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::LIBRARY;
 use crate::arguments::copy_preload::Run as Arguments;
 use crate::command::{Command, program};
-use crate::error::Error;
+use crate::error::{Error, ProgramError};
 use crate::journal::{Journal, Outputs};
 
 pub(super) struct Run {
@@ -35,7 +35,7 @@ impl Command for Run {
         let mut command = program::command(&self.program, &self.library);
         command.env_remove("HAUL_COPY_PROFILE");
         let reason = command.exec();
-        Err(Error::Start { program: self.program[0].clone(), reason })
+        Err(ProgramError::Start { program: self.program[0].clone(), reason }.into())
     }
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {

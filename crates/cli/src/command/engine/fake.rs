@@ -17,7 +17,7 @@ use haul_experiments::drive::Folder;
 use crate::arguments::engine::Fake as Arguments;
 use crate::command::Command;
 use crate::command::program::{self, Closed};
-use crate::error::Error;
+use crate::error::{Error, ProgramError};
 use crate::journal::{Journal, Outputs};
 use crate::stop::{STOP, Stops};
 use crate::terminal;
@@ -92,7 +92,7 @@ impl Fake {
         let mut command = program::command(&self.program, &self.library);
         command.env(tree::VARIABLE, place.path());
         let started = command.spawn();
-        let child = started.map_err(|reason| Error::Start { program: name(), reason })?;
+        let child = started.map_err(|reason| ProgramError::Start { program: name(), reason })?;
         let end = program::wait(child, &self.program[0], || {})?;
         let why = match end.closed() {
             Some(Closed::Static) => Some("it is linked statically"),
@@ -105,7 +105,7 @@ impl Fake {
         }
         match end.code() {
             0 => Ok(()),
-            code => Err(Error::FakedFailed { program: name(), code }),
+            code => Err(ProgramError::FakedFailed { program: name(), code }.into()),
         }
     }
 

@@ -12,7 +12,7 @@ use super::left::{Left, Names, asked_for, longest, without_empty};
 use crate::arguments::heap::Record as Arguments;
 use crate::command::Command;
 use crate::command::program::{self, Closed, End, PROGRAM_BYTES_MAX};
-use crate::error::Error;
+use crate::error::{Error, ProgramError};
 use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::terminal;
@@ -47,7 +47,7 @@ impl Record {
         let library = program::library(LIBRARY, "haul-record")?;
         let out = match arguments.out_file {
             Some(out) if fs::symlink_metadata(&out).is_ok() => {
-                return Err(Error::TraceExists { path: out });
+                return Err(ProgramError::TraceExists { path: out }.into());
             }
             Some(out) => out,
             None => program::free_name(&arguments.program[0], "trace"),
@@ -67,14 +67,16 @@ impl Record {
         if let Some(reports) = reports {
             command.env("HAUL_RECORD_TOLD", reports.path());
         }
-        command.spawn().map_err(|reason| Error::Start { program: self.program[0].clone(), reason })
+        let program = || self.program[0].clone();
+        let started = command.spawn();
+        Ok(started.map_err(|reason| ProgramError::Start { program: program(), reason })?)
     }
 
     /// Reports the traces. The trace of the requested program gets the requested name.
     fn report(&self, traces: &[Left], ended: &Ended) -> Result<(), Error> {
         let Some(main) = asked_for(traces, ended.end.process) else {
             let (program, why) = (self.program[0].clone(), ended.why_no_trace());
-            return Err(Error::NoTrace { program, why });
+            return Err(ProgramError::NoTrace { program, why }.into());
         };
         let mut path = main.path.clone();
         if !self.names.have_process() && fs::rename(&path, &self.out).is_ok() {
@@ -129,11 +131,12 @@ impl Command for Record {
         self.report(&without_empty(traces), &ended)?;
         match ended.end.code() {
             0 => Ok(()),
-            code => Err(Error::ProgramFailed {
+            code => Err(ProgramError::TracedFailed {
                 program: self.program[0].clone(),
                 is_whole: ended.reported.iter().all(|number| *number >= PASSED_BY),
                 code,
-            }),
+            }
+            .into()),
         }
     }
 

@@ -31,7 +31,7 @@ use super::LIBRARY;
 use crate::arguments::copy_preload::Profile as Arguments;
 use crate::command::program::{self, Closed, End};
 use crate::command::{Command, record};
-use crate::error::Error;
+use crate::error::{Error, ProgramError};
 use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::terminal;
@@ -70,7 +70,7 @@ impl Profile {
             false => Some(program::library(LIBRARY, "haul-copy-preload")?),
         };
         if let Some(path) = out.as_ref().filter(|path| fs::symlink_metadata(path).is_ok()) {
-            return Err(Error::TraceExists { path: path.clone() });
+            return Err(ProgramError::TraceExists { path: path.clone() }.into());
         }
         Ok(Self { library, out, every: every.0.max(1), from, json, program })
     }
@@ -81,9 +81,9 @@ impl Profile {
         let before = sys.ended_children_seconds();
         let mut command = program::command(&self.program, library);
         command.env("HAUL_COPY_PROFILE", room.path());
+        let program = || self.program[0].clone();
         let started = command.spawn();
-        let child =
-            started.map_err(|reason| Error::Start { program: self.program[0].clone(), reason })?;
+        let child = started.map_err(|reason| ProgramError::Start { program: program(), reason })?;
         let (id, mut lost) = (child.id(), Lost::default());
         let end = program::wait(child, &self.program[0], || lost.poll(id))?;
         let cpu_s = sys.ended_children_seconds().zip(before).map(|(after, before)| after - before);
@@ -161,13 +161,13 @@ impl Command for Profile {
         let program = self.program[0].clone();
         let Some(records) = self.records(room.path(), &around)? else {
             room.remove();
-            return Err(Error::NoProfile { program, why: why_nothing(&end) });
+            return Err(ProgramError::NoProfile { program, why: why_nothing(&end) }.into());
         };
         self.keep(records, journal)?;
         room.remove();
         match end.code() {
             0 => Ok(()),
-            code => Err(Error::RecordedFailed { program, code }),
+            code => Err(ProgramError::RecordedFailed { program, code }.into()),
         }
     }
 

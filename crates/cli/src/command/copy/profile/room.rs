@@ -10,7 +10,7 @@ use haul_model::Bytes;
 use haul_model::profile::layout::{FILE_BYTES, MAGIC, VERSION, head};
 use rustix::fs::FallocateFlags;
 
-use crate::error::Error;
+use crate::error::ProgramError;
 
 /// The file of a run.
 pub(super) struct Room {
@@ -22,9 +22,10 @@ pub(super) struct Room {
 impl Room {
     /// Creates the file with all its disk space, because a store of a process into a hole would end
     /// it on a full disk.
-    pub(super) fn create(out: Option<&Path>, work_per_sample: u64) -> Result<Self, Error> {
+    pub(super) fn create(out: Option<&Path>, work_per_sample: u64) -> Result<Self, ProgramError> {
         let room = Bytes(FILE_BYTES as u64);
-        let failed = |folder: PathBuf| move |reason| Error::RecordingRoom { room, folder, reason };
+        let failed =
+            |folder: PathBuf| move |reason| ProgramError::RecordingRoom { room, folder, reason };
         let (path, folder) = match out {
             Some(out) => (beside(out), None),
             None => {
@@ -39,7 +40,7 @@ impl Room {
         if made.is_err() && folder.is_none() {
             let exists = |reason: &io::Error| reason.kind() == io::ErrorKind::AlreadyExists;
             if made.as_ref().is_err_and(exists) {
-                return Err(Error::TraceExists { path });
+                return Err(ProgramError::TraceExists { path });
             }
             let _ = fs::remove_file(&path);
         }

@@ -24,7 +24,7 @@ use self::room::{Room, Settings};
 use crate::arguments::copy_record::Record as Arguments;
 use crate::command::program::{self, Closed, End};
 use crate::command::{Command, this_machine};
-use crate::error::Error;
+use crate::error::{Error, ProgramError};
 use crate::journal::{Journal, Outputs};
 use crate::stop::Stops;
 use crate::terminal;
@@ -58,7 +58,7 @@ impl Record {
         let out = match (arguments.all, arguments.out_file) {
             (Some(folder), _) => Out::Folder(folder),
             (None, Some(file)) if fs::symlink_metadata(&file).is_ok() => {
-                return Err(Error::TraceExists { path: file });
+                return Err(ProgramError::TraceExists { path: file }.into());
             }
             (None, Some(file)) => Out::File(file),
             (None, None) => Out::File(program::free_name(&arguments.program[0], "stream")),
@@ -76,9 +76,9 @@ impl Record {
     fn record(&self, room: &Room) -> Result<(End, Mappings), Error> {
         let mut command = program::command(&self.program, &self.library);
         command.env("HAUL_COPY_RECORD", room.path());
+        let program = || self.program[0].clone();
         let started = command.spawn();
-        let child =
-            started.map_err(|reason| Error::Start { program: self.program[0].clone(), reason })?;
+        let child = started.map_err(|reason| ProgramError::Start { program: program(), reason })?;
         let mut mappings = Mappings::default();
         let end = program::wait(child, &self.program[0], || mappings.poll(room))?;
         Ok((end, mappings))
@@ -139,7 +139,7 @@ fn file_name(recording: &Recording<'_>, thread: usize) -> String {
 fn write(path: &Path, stream: &Stream) -> Result<(), Error> {
     let bytes = stream.write()?;
     let exists = |reason: io::Error| match reason.kind() {
-        io::ErrorKind::AlreadyExists => Error::TraceExists { path: path.into() },
+        io::ErrorKind::AlreadyExists => ProgramError::TraceExists { path: path.into() }.into(),
         _ => Error::Output(reason),
     };
     let mut file = fs::File::create_new(path).map_err(exists)?;
@@ -182,15 +182,16 @@ impl Command for Record {
         let recording = Recording::parse(&bytes)?;
         let with_calls = |thread: &usize| !recording.threads[*thread].events.is_empty();
         let Some(busiest) = recording.busiest().filter(with_calls) else {
-            return Err(Error::NoStream {
-                program: self.program[0].clone(),
-                why: why_nothing(&end),
-            });
+            let program = self.program[0].clone();
+            return Err(ProgramError::NoStream { program, why: why_nothing(&end) }.into());
         };
         self.write(&recording, &mappings, &about, busiest)?;
         match end.code() {
             0 => Ok(()),
-            code => Err(Error::RecordedFailed { program: self.program[0].clone(), code }),
+            code => {
+                let program = self.program[0].clone();
+                Err(ProgramError::RecordedFailed { program, code }.into())
+            }
         }
     }
 

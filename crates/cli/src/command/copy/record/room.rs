@@ -10,7 +10,7 @@ use haul_model::Bytes;
 use haul_model::stream::recording::layout::{self, BLOCK_BYTES, head, process};
 use rustix::fs::FallocateFlags;
 
-use crate::error::Error;
+use crate::error::ProgramError;
 
 /// Processes and threads of one run for which there is room: a build of a large program.
 const PROCESSES: u32 = 8192;
@@ -37,8 +37,8 @@ pub(super) struct Room {
 impl Room {
     /// Creates the file with all its disk space, because a store of a process into a hole would end
     /// it on a full disk.
-    pub(super) fn create(settings: Settings) -> Result<Self, Error> {
-        let failed = |reason: io::Error| Error::RecordingRoom {
+    pub(super) fn create(settings: Settings) -> Result<Self, ProgramError> {
+        let failed = |reason: io::Error| ProgramError::RecordingRoom {
             room: settings.room,
             folder: std::env::temp_dir(),
             reason,
