@@ -17,6 +17,7 @@
 //! - `debug`: fences, cookies and quarantine;
 //! - `join`: joining the heap, also after a fork, and leaving it;
 //! - `build`: the builder;
+//! - `keeper`: the cache with which a thread serves a request;
 //! - `slow`: refill, flush, the last resorts of a full heap, and misuse;
 //! - `large`: blocks of slices;
 //! - `handle`: prepared requests;
@@ -39,6 +40,7 @@ mod debug;
 mod find;
 mod handle;
 mod join;
+mod keeper;
 mod large;
 mod resize;
 mod slow;
