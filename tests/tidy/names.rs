@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use crate::source::Source;
 use crate::tree::Tree;
 
-/// The files that contain the names of experiments and the keys of parameters.
+/// The beginnings of the paths of the files that contain the names of experiments, and the keys of
+/// parameters.
 const NAMES: &str = "crates/model/src/experiment/name.rs";
-const KEYS: &str = "crates/model/src/experiment/key.rs";
+const KEYS: &str = "crates/model/src/experiment/key/";
 
 /// The crates that write or read records.
 const USERS: [&str; 3] = ["crates/experiments/src/", "crates/cli/src/", "crates/report/src/"];
@@ -34,8 +35,7 @@ pub(crate) fn spelled_out(tree: &Tree, path: &str, source: &Source) -> Vec<Strin
     if !USERS.iter().any(|folder| path.starts_with(folder)) || path.starts_with(UNREAD) {
         return Vec::new();
     }
-    let of = |path: &str| tree.get(path).map(constants).unwrap_or_default();
-    let (names, keys) = (of(NAMES), of(KEYS));
+    let (names, keys) = (constants(tree, NAMES), constants(tree, KEYS));
     let lines: Vec<&str> = source.text.lines().collect();
     let mut findings = Vec::new();
     for (number, _) in source.product_lines() {
@@ -56,9 +56,11 @@ pub(crate) fn spelled_out(tree: &Tree, path: &str, source: &Source) -> Vec<Strin
     findings
 }
 
-/// The values of `pub const X: &str = "...";`.
-fn constants(text: &str) -> BTreeSet<&str> {
-    text.lines()
+/// The values of `pub const X: &str = "...";` in the files whose paths begin so.
+fn constants<'a>(tree: &'a Tree, path: &str) -> BTreeSet<&'a str> {
+    let files = tree.files.iter().filter(|file| file.path.starts_with(path));
+    files
+        .flat_map(|file| file.text.lines())
         .filter(|line| line.starts_with("pub const "))
         .filter_map(|line| line.split('"').nth(1))
         .collect()
@@ -80,7 +82,7 @@ mod tests {
     fn a_name_that_is_spelled_out_is_found() {
         let tree = Tree::of(&[
             (NAMES, "pub const COPY_SIZE: &str = \"copy.size\";\n"),
-            (KEYS, "pub const LEVEL: &str = \"level\";\n"),
+            (&format!("{KEYS}copy.rs"), "pub const LEVEL: &str = \"level\";\n"),
         ]);
         let found = |path: &str, text: &str| spelled_out(&tree, path, &Source::new(text));
         let report = "crates/report/src/a.rs";
