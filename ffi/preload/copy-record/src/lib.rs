@@ -20,7 +20,7 @@
 //! From the bottom up:
 //!
 //! - `sys`: system calls and the tick counter;
-//! - `filter`: whether the recorder may make a system call;
+//! - `filter`: whether the recorder may make a system call, as in the other recorder;
 //! - `plain`: the copies and fills themselves;
 //! - `recording`: the file that all processes of a run write;
 //! - `sample`: breakpoints on a target;
@@ -41,6 +41,7 @@ compile_error!("libhaul_copy_record is for 64-bit Linux on x86-64 and aarch64");
 
 mod sys;
 
+#[path = "../../record/src/filter.rs"]
 mod filter;
 
 mod plain;

@@ -1,5 +1,5 @@
-//! Whether the process filters its system calls. If the process does, the recorder makes no
-//! system calls.
+//! Whether the process filters its system calls. If it does, the recorder makes none. The recorder
+//! of copies has this file too.
 //!
 //! A filter may end the process at any call that it does not expect. The recorder sees a request
 //! for a filter that is made with libc's `prctl` or `syscall`, but not a request in the program's
