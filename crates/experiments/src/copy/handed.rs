@@ -16,7 +16,7 @@ use haul_model::Bytes;
 use haul_model::experiment::{key, name};
 
 use super::subjects::{self, Candidate, Plain, Routine, Selection};
-use super::{Function, proof};
+use super::{Function, each_size, proof};
 use crate::context::Context;
 use crate::error::Error;
 use crate::experiment::{Experiment, SMALL};
@@ -64,17 +64,14 @@ impl Handed {
     /// haul and libc, for half a second per size.
     #[must_use]
     pub fn new(sizes_bytes: Vec<usize>) -> Self {
-        let count = u32::try_from(sizes_bytes.len()).unwrap_or(u32::MAX);
-        let budget = Duration::from_millis(500) * count;
+        let budget = each_size::budget(&sizes_bytes);
         Self { sizes_bytes, subjects: Selection::Products, budget, seed: 1 }
     }
 }
 
 impl Experiment for Handed {
     fn name(&self) -> String {
-        let sizes: Vec<String> =
-            self.sizes_bytes.iter().map(|&size| Bytes(size as u64).to_string()).collect();
-        format!("messages of {} to another processor", sizes.join(" "))
+        format!("messages of {} to another processor", each_size::named(&self.sizes_bytes))
     }
 
     fn budget(&self) -> Duration {
@@ -91,8 +88,8 @@ impl Experiment for Handed {
 
     /// Checks whether all buffers of a size fit into memory.
     fn check_memory(&self) -> Result<(), Error> {
-        let largest = self.sizes_bytes.iter().max().map_or(0, |&size| bytes(size) as u64);
-        Ok(check_available(largest, &Sys::new())?)
+        let largest = bytes(each_size::largest(&self.sizes_bytes));
+        Ok(check_available(largest as u64, &Sys::new())?)
     }
 
     /// Emits one record for each size and subject. The time is that of a message: in and out.
@@ -101,13 +98,9 @@ impl Experiment for Handed {
     /// A size does not fit into memory, or a subject is unknown or copied wrongly; the records of
     /// the earlier sizes have been emitted. See also [`haul_measure::Error`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
-        for &size in &self.sizes_bytes {
-            if context.is_stopped() {
-                break;
-            }
-            measure_size(self, size, context)?;
-        }
-        Ok(())
+        each_size::measure(&self.sizes_bytes, context, |size, context| {
+            measure_size(self, size, context)
+        })
     }
 }
 
@@ -119,7 +112,7 @@ fn measure_size(config: &Handed, size: usize, context: &mut Context<'_>) -> Resu
     let entrants: Vec<&dyn Subject> = on.iter().map(|subject| subject as &dyn Subject).collect();
     let sampling = Sampling {
         sample: SAMPLE,
-        budget: config.budget / u32::try_from(config.sizes_bytes.len()).unwrap_or(u32::MAX),
+        budget: each_size::share(config.budget, &config.sizes_bytes),
         rounds_min: ROUNDS_MIN,
         threads: THREADS,
         seed: config.seed,

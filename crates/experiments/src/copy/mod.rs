@@ -12,6 +12,7 @@
 //! - [`proof`]: the comparison of a subject's bytes with the expected ones;
 //! - [`cost`]: the time of a profiled program's calls;
 //! - [`drawn`]: operations of random sizes: `copy.distribution` and `copy.size_class`;
+//! - `each_size`: the loop over sizes;
 //! - [`sizes`]: one size after the other: `copy.size`;
 //! - [`handed`]: each size as a message to another processor: `copy.handed`;
 //! - [`stream`]: the calls of a program in their order: `copy.stream`;
@@ -21,6 +22,7 @@
 pub mod advise;
 pub mod cost;
 pub mod drawn;
+mod each_size;
 pub mod function;
 pub mod handed;
 pub mod operations;

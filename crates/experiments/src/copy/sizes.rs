@@ -13,7 +13,7 @@ use haul_model::experiment::{key, name};
 use super::subjects::{self, Plain, Selection};
 use super::then_read::ThenRead;
 use super::workload::{Branches, Mix, OnWorkload, Workload};
-use super::{Function, drawn, proof};
+use super::{Function, drawn, each_size, proof};
 use crate::context::Context;
 use crate::error::Error;
 use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
@@ -83,8 +83,8 @@ impl Sizes {
     /// them, for half a second per size.
     #[must_use]
     pub fn new(function: Function, sizes_bytes: Vec<usize>) -> Self {
-        let count = u32::try_from(sizes_bytes.len()).unwrap_or(u32::MAX);
         Self {
+            budget: each_size::budget(&sizes_bytes),
             function,
             sizes_bytes,
             level: Level::Nearest,
@@ -93,7 +93,6 @@ impl Sizes {
             alignment: Alignment::default(),
             branches: Branches::Repeating,
             then_read: ThenRead::Nothing,
-            budget: Duration::from_millis(500) * count,
             precision: None,
             seed: 1,
         }
@@ -125,9 +124,7 @@ pub fn powers(first: usize, last: usize, steps: u32) -> Result<Vec<usize>, Error
 
 impl Experiment for Sizes {
     fn name(&self) -> String {
-        let sizes: Vec<String> =
-            self.sizes_bytes.iter().map(|&size| Bytes(size as u64).to_string()).collect();
-        let (function, sizes) = (self.function.name(), sizes.join(" "));
+        let (function, sizes) = (self.function.name(), each_size::named(&self.sizes_bytes));
         format!("{function}, {sizes}{}{}", on_threads(self.threads), self.then_read.suffix())
     }
 
@@ -157,7 +154,7 @@ impl Experiment for Sizes {
     /// Checks whether source and target of each thread fit into memory. A fill has a source and a
     /// target as well.
     fn check_memory(&self) -> Result<(), Error> {
-        let largest = self.sizes_bytes.iter().max().map_or(0, |&size| size as u64);
+        let largest = each_size::largest(&self.sizes_bytes) as u64;
         let wanted = largest.saturating_mul(2).saturating_mul(self.threads as u64);
         Ok(check_available(wanted, &Sys::new())?)
     }
@@ -168,13 +165,9 @@ impl Experiment for Sizes {
     /// A size does not fit into memory, or a subject is unknown or copied wrongly; the records of
     /// the earlier sizes have been emitted. See also [`haul_measure::Error`].
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
-        for &size in &self.sizes_bytes {
-            if context.is_stopped() {
-                break;
-            }
-            measure_size(self, size, context)?;
-        }
-        Ok(())
+        each_size::measure(&self.sizes_bytes, context, |size, context| {
+            measure_size(self, size, context)
+        })
     }
 }
 
@@ -283,7 +276,7 @@ fn sampling(config: &Sizes, size: usize, workload: &Workload) -> Sampling {
     Sampling {
         sample: SAMPLE,
         iterations_multiple: workload.operations_multiple(),
-        budget: config.budget / u32::try_from(config.sizes_bytes.len()).unwrap_or(u32::MAX),
+        budget: each_size::share(config.budget, &config.sizes_bytes),
         precision: config.precision,
         rounds_min: if size >= FEW_ROUNDS_FROM_BYTES { ROUNDS_MIN_LARGE } else { ROUNDS_MIN },
         threads: config.threads,
