@@ -23,6 +23,10 @@ use haul_forward::{Burst, Link, Pool, Port, Role, Vhost, VhostSettings};
 use front::{FROM_GUEST, Front, GET_FEATURES, SIZE};
 use victim::{FEATURES, LONG, Victim};
 
+fn engine() -> Option<haul_engine::Queue> {
+    None
+}
+
 /// How often a guest connects and disconnects, and after how many of these times the port has
 /// allocated everything that it ever needs.
 const TIMES: usize = 1000;

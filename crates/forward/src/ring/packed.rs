@@ -108,8 +108,8 @@ impl Entry {
     }
 }
 
-/// A ring's memory. This process may be the driver or the device.
-#[derive(Debug)]
+/// A ring's memory. This process may be the driver or the device. A clone is the same memory.
+#[derive(Clone, Debug)]
 pub(crate) struct Packed {
     descriptors: NonNull<AtomicU64>,
     driver_event: NonNull<AtomicU32>,

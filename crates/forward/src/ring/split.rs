@@ -81,8 +81,8 @@ pub(crate) fn area_bytes(size: u32) -> [u64; 3] {
 /// Alignment of each area.
 pub(crate) const AREA_ALIGNS: [usize; 3] = [16, 2, 4];
 
-/// A ring's memory. This process may be the driver or the device.
-#[derive(Debug)]
+/// A ring's memory. This process may be the driver or the device. A clone is the same memory.
+#[derive(Clone, Debug)]
 pub(crate) struct Split {
     descriptors: NonNull<AtomicU64>,
     available: NonNull<AtomicU16>,

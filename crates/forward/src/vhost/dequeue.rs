@@ -46,6 +46,8 @@ impl AnyActive {
         match self {
             Self::Split(active) => active.dequeue(pool, burst, copier, scratch, counts),
             Self::Packed(active) => active.dequeue(pool, burst, copier, scratch, counts),
+            // Rings from the guest have no engine.
+            Self::SplitAhead(_) | Self::PackedAhead(_) => Ok(0),
         }
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct Device {
     caller: Caller,
     /// The conversation's socket, through which another thread can end it.
     socket: Mutex<Option<UnixStream>>,
+    /// Whether an engine copies packets to the guest.
+    is_beside: bool,
     is_stopped: AtomicBool,
     is_refused: AtomicBool,
     resets: AtomicU64,
@@ -77,7 +79,7 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Device {
-    pub(super) fn new(queue_pairs: u16, offered: u64, caller: Caller) -> Self {
+    pub(super) fn new(queue_pairs: u16, offered: u64, caller: Caller, is_beside: bool) -> Self {
         let rings = 2 * usize::from(queue_pairs);
         let configuration = Configuration {
             negotiated: Negotiated::default(),
@@ -91,6 +93,7 @@ impl Device {
             offered,
             caller,
             socket: Mutex::default(),
+            is_beside,
             is_stopped: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
             resets: AtomicU64::new(0),
@@ -309,8 +312,12 @@ impl Device {
         pause: &mut dyn FnMut() -> bool,
     ) -> RequestResult {
         let ring = &self.rings[vring.index];
-        let [active, abandoned] = locked(&ring.slot).remove();
-        if let Some(active) = &active {
+        let [mut active, abandoned] = locked(&ring.slot).remove();
+        if let Some(active) = &mut active {
+            // Packets on their way arrive before the ring stops, and before its memory goes.
+            if active.complete() {
+                vring.call.iter().for_each(|call| self.caller.call(call.as_fd()));
+            }
             vring.record_stop(active);
         }
         // The drop may release memory, which takes time. No worker waits meanwhile.
@@ -320,6 +327,10 @@ impl Device {
             Ok(started) => (started, Ok(())),
             Err(refused) => (None, Err(refused)),
         };
+        let is_to_guest = vring.index.is_multiple_of(2);
+        let started = started.map(|(active, lost)| {
+            (if self.is_beside && is_to_guest { active.ahead() } else { active }, lost)
+        });
         let is_active = started.is_some();
         let before = locked(&ring.slot).install(started, vring.call.clone());
         drop(before);

@@ -89,11 +89,11 @@ pub(super) struct Fast {
 
 /// The progress of a burst.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    packets: usize,
-    bytes: u64,
+pub(super) struct Tally {
+    pub(super) packets: usize,
+    pub(super) bytes: u64,
     /// The number of the burst's packets that were consumed: sent or dropped.
-    consumed: usize,
+    pub(super) consumed: usize,
 }
 
 /// The result for one packet of a program that manages its ring.
@@ -129,6 +129,8 @@ impl AnyActive {
         match self {
             Self::Split(active) => active.enqueue(pool, burst, copier, scratch, counts),
             Self::Packed(active) => active.enqueue(pool, burst, copier, scratch, counts),
+            // A port with an engine uses the ring itself, see `beside`.
+            Self::SplitAhead(_) | Self::PackedAhead(_) => Ok(0),
         }
     }
 }
@@ -151,6 +153,32 @@ impl<L: Layout> Active<L, Guest> {
             counts.batch(0, 0);
             return Ok(0);
         }
+        let done = self.place(pool, burst, scratch)?;
+        // SAFETY: sources are packets of the burst, and targets were looked up in the guest's
+        // memory, which this ring keeps mapped; each is valid for its length.
+        unsafe { copy(copier, &scratch.parts) };
+        if self.memory.is_broken() {
+            return Err(Broken);
+        }
+        self.record_room(&done, burst);
+        pool.free_first(burst, done.consumed);
+        scratch.drops.iter().for_each(|reason| counts.dropped(*reason, 1));
+        counts.batch(done.packets, done.bytes);
+        Ok(done.packets)
+    }
+
+    /// Places packets of the burst in the guest's buffers, as many as there are buffers for, and
+    /// records their copies and the drops in `scratch`.
+    ///
+    /// # Errors
+    /// See [`Active::enqueue`].
+    #[inline(always)]
+    pub(super) fn place(
+        &mut self,
+        pool: &Pool,
+        burst: &Burst,
+        scratch: &mut Scratch,
+    ) -> Result<Tally, Broken> {
         scratch.parts.clear();
         let mut done = Tally::default();
         scratch.drops.clear();
@@ -181,19 +209,15 @@ impl<L: Layout> Active<L, Guest> {
             }
             done.consumed += 1;
         }
-        // SAFETY: sources are packets of the burst, and targets were looked up in the guest's
-        // memory, which this ring keeps mapped; each is valid for its length.
-        unsafe { copy(copier, &scratch.parts) };
-        if self.memory.is_broken() {
-            return Err(Broken);
-        }
+        Ok(done)
+    }
+
+    /// Records whether the guest had room for all of the burst.
+    #[inline(always)]
+    pub(super) fn record_room(&mut self, done: &Tally, burst: &Burst) {
         if done.consumed < burst.len() && self.may_follow() {
             self.back_off.record_full(self.ring.size());
         }
-        pool.free_first(burst, done.consumed);
-        scratch.drops.iter().for_each(|reason| counts.dropped(*reason, 1));
-        counts.batch(done.packets, done.bytes);
-        Ok(done.packets)
     }
 
     /// Enqueues one packet into chains of any form.

@@ -8,6 +8,7 @@
 //! From the bottom up:
 //!
 //! - `inflight`: the progress of the rings, recorded in memory that outlives this process;
+//! - `copying`: the copies of a burst by an engine;
 //! - `layout`: the layouts of a ring;
 //! - `last_conversation`: why the last front end has no link;
 //! - `back_off`: how long an empty or a full ring is not polled;
@@ -16,12 +17,15 @@
 //! - `chain`: a chain of descriptors, followed with every check;
 //! - `enqueue`: packets to the guest;
 //! - `dequeue`: packets from the guest;
+//! - `beside`: packets to the guest that an engine copies;
 //! - `device_ring`: a ring that another program manages, for its packets;
 //! - `control`: the thread that connects to front ends.
 
 mod back_off;
+mod beside;
 mod chain;
 mod control;
+mod copying;
 mod dequeue;
 mod device;
 mod device_ring;
@@ -45,9 +49,11 @@ use super::offloads::Offloads;
 use super::pool::{BURST_MAX, Burst, Pool};
 use super::ring::features;
 use super::user_socket::{Role, caller};
+use beside::Keeper;
 use chain::Scratch;
 use control::Control;
 use device::Device;
+use haul_engine::Queue;
 use haul_peer::caller::Caller;
 use haul_peer::users::Users;
 use layout::Broken;
@@ -76,6 +82,14 @@ pub struct VhostSettings {
     /// packets of TCP. A received packet may then ask for work ([`Pool::header`]), and have up to
     /// 65,597 B; a forwarder's worker does the work that the other port does not take.
     pub has_offloads: bool,
+    /// The engine that copies long bursts to the guest while the worker goes on. The port keeps the
+    /// packets until their copies have ended. The guest gets whole packets only, in order. A packet
+    /// counts as sent when the guest gets it. With `None`, the default, and with an engine that is
+    /// the CPU alone, the worker copies.
+    pub engine: Option<Queue>,
+    /// The worker copies bursts of fewer bytes, and those that [`engine`](Self::engine) leaves to
+    /// the CPU, as `auto` does below its break-even size. 16 KiB by default.
+    pub engine_bytes_min: usize,
 }
 
 impl VhostSettings {
@@ -83,8 +97,19 @@ impl VhostSettings {
     /// of this user and root.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let (role, users, queues, copy) = (Role::Server, Users::Own, 1, CopyMethod::Haul);
-        let path = path.into();
-        Self { path, role, users, queues, copy, is_mergeable: true, has_offloads: false }
+        let (path, engine, engine_bytes_min) = (path.into(), None, beside::BYTES_MIN);
+        let (is_mergeable, has_offloads) = (true, false);
+        Self {
+            path,
+            role,
+            users,
+            queues,
+            copy,
+            is_mergeable,
+            has_offloads,
+            engine,
+            engine_bytes_min,
+        }
     }
 }
 
@@ -136,6 +161,8 @@ pub struct Vhost {
     /// Calls the guest. A call never waits for a resource that the guest shares.
     caller: Caller,
     counters: Counters,
+    /// The engine, and the packets that are on their way to the guest.
+    keeper: Option<Keeper>,
     /// Shared by all queue pairs: the thread ends with the last of them.
     _control: Arc<Control>,
 }
@@ -153,7 +180,10 @@ impl Vhost {
             let (what, value) = ("a number of queue pairs of", queues.to_string());
             return Err(Error::Value { what, value, limit: "choose 1 to 64" });
         }
-        let device = Arc::new(Device::new(queues, offered(settings), caller()?));
+        let engine = settings.engine.as_ref();
+        let keeper = || engine.and_then(|queue| Keeper::of(queue, settings.engine_bytes_min));
+        let is_beside = keeper().is_some();
+        let device = Arc::new(Device::new(queues, offered(settings), caller()?, is_beside));
         let callers = (0..queues).map(|_| caller()).collect::<Result<Vec<_>, _>>()?;
         let control =
             Arc::new(Control::start(device.clone(), &settings.path, role, &settings.users)?);
@@ -165,6 +195,7 @@ impl Vhost {
             scratch: Scratch::new(BURST_MAX),
             caller,
             counters: Counters::default(),
+            keeper: keeper(),
             _control: control.clone(),
         };
         Ok((0..queues).zip(callers).map(port).collect())
@@ -224,6 +255,9 @@ impl Port for Vhost {
     }
 
     fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        if self.has_kept() {
+            self.collect(pool);
+        }
         let Self { device, copier, scratch, caller, counters, .. } = self;
         let Some(mut ring) = device.ring(2 * usize::from(self.queue) + 1) else { return 0 };
         if ring.is_changing {
@@ -241,6 +275,9 @@ impl Port for Vhost {
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        if self.keeper.is_some() {
+            return self.tx_beside(pool, burst);
+        }
         let Self { device, queue, copier, scratch, caller, counters, .. } = self;
         // Packets wait while the front end changes the ring.
         let to_guest = device.ring_to_guest(*queue);
@@ -292,6 +329,15 @@ impl Port for Vhost {
 
     fn notes(&self) -> Vec<String> {
         self.device.notes()
+    }
+
+    fn drain(&mut self, pool: &mut Pool) -> bool {
+        self.collect(pool);
+        !self.has_kept()
+    }
+
+    fn stop(&mut self, pool: &mut Pool) {
+        self.collect_all(pool);
     }
 
     fn counters(&self) -> &Counters {

@@ -8,9 +8,10 @@ use rustix::fd::OwnedFd;
 
 use super::back_off::BackOff;
 use super::inflight::{Area, Progress, Region};
-use super::layout::Layout;
+use super::layout::ahead::Ahead;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
+use super::layout::{Broken, Layout};
 use crate::messages::{Refusal, RequestResult, refuse};
 use crate::offloads::Offloads;
 use crate::packets::GuestMemory;
@@ -43,6 +44,9 @@ pub(super) struct Active<L, M: GuestMemory> {
 pub(super) enum AnyActive {
     Split(Active<SplitRing, Guest>),
     Packed(Active<PackedRing, Guest>),
+    /// Rings to the guest to which an engine copies packets.
+    SplitAhead(Active<Ahead<SplitRing>, Guest>),
+    PackedAhead(Active<Ahead<PackedRing>, Guest>),
 }
 
 /// A ring, as its worker locks it for a burst.
@@ -97,7 +101,7 @@ impl Slot {
         let wants_call = match &mut self.active {
             Some(AnyActive::Split(active)) => active.ring.publish(),
             Some(AnyActive::Packed(active)) => active.ring.publish(),
-            None => false,
+            Some(AnyActive::SplitAhead(_) | AnyActive::PackedAhead(_)) | None => false,
         };
         if wants_call { self.call.clone() } else { None }
     }
@@ -275,6 +279,24 @@ impl<L, M: GuestMemory> Active<L, M> {
             followed: 0,
         }
     }
+
+    /// The same ring in another form.
+    pub(super) fn map_ring<R>(self, form: impl FnOnce(L) -> R) -> Active<R, M> {
+        let Self { ring, memory, cached, header_bytes, is_mergeable, .. } = self;
+        let Self { has_indirect, may_leave, takes, back_off, followed, .. } = self;
+        Active {
+            ring: form(ring),
+            memory,
+            cached,
+            header_bytes,
+            is_mergeable,
+            has_indirect,
+            may_leave,
+            takes,
+            back_off,
+            followed,
+        }
+    }
 }
 
 impl AnyActive {
@@ -282,6 +304,8 @@ impl AnyActive {
         match self {
             Self::Split(active) => &active.memory,
             Self::Packed(active) => &active.memory,
+            Self::SplitAhead(active) => &active.memory,
+            Self::PackedAhead(active) => &active.memory,
         }
     }
 
@@ -289,6 +313,35 @@ impl AnyActive {
         match self {
             Self::Split(active) => active.ring.base(),
             Self::Packed(active) => active.ring.base(),
+            Self::SplitAhead(active) => active.ring.base(),
+            Self::PackedAhead(active) => active.ring.base(),
+        }
+    }
+
+    /// The ring in the form to which an engine can copy packets.
+    pub(super) fn ahead(self) -> Self {
+        match self {
+            Self::Split(active) => Self::SplitAhead(active.map_ring(Ahead::new)),
+            Self::Packed(active) => Self::PackedAhead(active.map_ring(Ahead::new)),
+            ahead => ahead,
+        }
+    }
+
+    /// See [`Ahead::publish_ended`].
+    pub(super) fn publish_ended(&mut self) -> Result<bool, Broken> {
+        match self {
+            Self::SplitAhead(Active { ring, memory, .. }) => ring.publish_ended(memory),
+            Self::PackedAhead(Active { ring, memory, .. }) => ring.publish_ended(memory),
+            Self::Split(_) | Self::Packed(_) => Ok(false),
+        }
+    }
+
+    /// See [`Ahead::complete`].
+    pub(super) fn complete(&mut self) -> bool {
+        match self {
+            Self::SplitAhead(Active { ring, memory, .. }) => ring.complete(memory),
+            Self::PackedAhead(Active { ring, memory, .. }) => ring.complete(memory),
+            Self::Split(_) | Self::Packed(_) => false,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The properties of every port, with and without a peer.
 
+use std::path::Path;
 use std::time::Instant;
 
+use haul_engine::Queue;
 use haul_forward::{
     AfPacket, AfXdp, BURST_MAX, Burst, Counters, Direction, Generator, Link, Mode, Nic,
     NicSettings, Null, PACKET_BYTES_MAX, Pcap, PcapSettings, Pool, Port, Running, Sink, Traffic,
@@ -26,8 +28,24 @@ fn alone(port: impl Port + 'static) -> Subject {
 
 /// The host's side, with a guest that returns every packet.
 fn with_guest(layout: Layout) -> Subject {
+    with_guest_of(|path| VhostSettings::new(path), layout)
+}
+
+/// The host's side, whose packets a helper thread copies.
+fn with_helper(layout: Layout) -> Subject {
+    let engine = Some(Queue::worker().unwrap());
+    let beside = |path: &Path| VhostSettings {
+        engine: engine.clone(),
+        engine_bytes_min: 0,
+        ..VhostSettings::new(path)
+    };
+    with_guest_of(beside, layout)
+}
+
+fn with_guest_of(settings: impl Fn(&Path) -> VhostSettings, layout: Layout) -> Subject {
     let folder = folder();
-    let port = Box::new(vhost("port", &socket(&folder)));
+    let settings = settings(&socket(&folder));
+    let port = Box::new(Vhost::open("port", &settings).unwrap().pop().unwrap());
     let other = Some(guest(&socket(&folder), layout));
     Subject { port, _other: other, _folder: Some(folder) }
 }
@@ -99,6 +117,9 @@ fn subjects() -> Vec<(&'static str, Make)> {
         ("vhost in order", || with_guest(Layout::InOrder)),
         ("vhost with packed rings", || with_guest(Layout::Packed)),
         ("vhost with packed rings in order", || with_guest(Layout::PackedInOrder)),
+        ("vhost with an engine", || with_helper(Layout::Mergeable)),
+        ("vhost with an engine and packed rings", || with_helper(Layout::Packed)),
+        ("vhost with an engine and packed rings in order", || with_helper(Layout::PackedInOrder)),
         ("virtio without a switch", || {
             let folder = folder();
             let port = Box::new(virtio("port", &socket(&folder), Layout::Mergeable));
@@ -192,6 +213,10 @@ fn packet_is_sent_or_dropped_by_reason_or_left() {
             pool.free_burst(&mut burst);
         }
         assert!(given > 100, "{name}: {given} packets");
+        // A port that keeps packets until the other side has them counts them then.
+        while name.contains("engine") && !port.drain(pool) {
+            assert!(start.elapsed() < 2 * LONG, "{name}: packets are on their way");
+        }
         let since = port.counters().since(&before);
         assert_eq!(since.tx.packets + since.tx.drops_sum(), given, "{name}: {:?}", since.tx.drops);
         check_sums(name, port.counters());

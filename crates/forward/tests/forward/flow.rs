@@ -1,7 +1,9 @@
 //! Whole flows, in which no packet is lost.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use haul_engine::Queue;
 use haul_forward::{
     CopyMethod, Generator, Link, Mode, Pool, Port, Running, Sink, Sizes, Traffic, Vhost,
     VhostSettings, Virtio, VirtioSettings,
@@ -60,6 +62,14 @@ fn polls_after_the_end_are_not_counted() {
     assert!(generated.calls() > generated.batches[0]);
 }
 
+/// The settings of a port whose packets this copy function copies, or with `worker` a helper
+/// thread.
+fn copied_by(copy: &str, path: PathBuf) -> VhostSettings {
+    let engine = (copy == "worker").then(|| Queue::worker().unwrap());
+    let copy = CopyMethod::named(copy).unwrap_or_default();
+    VhostSettings { copy, engine, engine_bytes_min: 1000, ..VhostSettings::new(path) }
+}
+
 /// The flow through a virtual machine and back, in one process.
 #[test]
 fn flow_through_guest_and_back_loses_nothing() {
@@ -69,22 +79,19 @@ fn flow_through_guest_and_back_loses_nothing() {
         Sizes::Each { from: 60, to: 9000, step: 131 },
         Sizes::List(vec![2035, 2036, 2037, 2047, 2048, 2049, 4083, 4084, 4096]),
     ];
-    let every = mixes
-        .iter()
-        .flat_map(|mix| ["haul", "libc"].map(|copy| (Layout::Mergeable, copy, mix.clone())));
+    let every = mixes.iter().flat_map(|mix| {
+        ["haul", "libc", "worker"].map(|copy| (Layout::Mergeable, copy, mix.clone()))
+    });
     let others = Layout::ALL.into_iter().filter(|layout| *layout != Layout::Mergeable);
     let others = others.flat_map(|layout| {
         let mixes = if layout.is_mergeable() { &mixes[2..] } else { &mixes[1..2] };
-        mixes.iter().map(move |mix| (layout, "haul", mix.clone()))
+        let copies = mixes.iter().flat_map(|mix| ["haul", "worker"].map(|copy| (copy, mix)));
+        copies.map(move |(copy, mix)| (layout, copy, mix.clone()))
     });
     for (layout, copy, sizes) in every.chain(others) {
         let is_mergeable = layout.is_mergeable();
         let folder = folder();
-        let settings_here = VhostSettings {
-            is_mergeable,
-            copy: CopyMethod::named(copy).unwrap(),
-            ..VhostSettings::new(socket(&folder))
-        };
+        let settings_here = VhostSettings { is_mergeable, ..copied_by(copy, socket(&folder)) };
         let vhost = Vhost::open("vhost0", &settings_here).unwrap().pop().unwrap();
         let guest = guest(&socket(&folder), layout);
         wait_for_link(&guest, 0);
@@ -111,15 +118,16 @@ fn flow_through_guest_and_back_loses_nothing() {
 /// pairs and spreads flows over them.
 #[test]
 fn flow_through_several_queue_pairs_loses_nothing_and_is_spread() {
-    for (switches, guests, layout) in [
-        (2, 2, Layout::Mergeable),
-        (1, 2, Layout::Packed),
-        (2, 1, Layout::PackedInOrder),
-        (1, 1, Layout::InOrder),
+    for (switches, guests, layout, copy) in [
+        (2, 2, Layout::Mergeable, "haul"),
+        (1, 2, Layout::Packed, "haul"),
+        (2, 1, Layout::PackedInOrder, "worker"),
+        (1, 1, Layout::InOrder, "haul"),
+        (2, 2, Layout::Packed, "worker"),
     ] {
         let folder = folder();
         let queues = 4;
-        let settings_here = VhostSettings { queues, ..VhostSettings::new(socket(&folder)) };
+        let settings_here = VhostSettings { queues, ..copied_by(copy, socket(&folder)) };
         let outside = shared(Vhost::open("vhost0", &settings_here).unwrap(), switches);
         let inside = shared(virtios("guest", &socket(&folder), layout, queues), guests);
         let start = |ports: Vec<Box<dyn Port>>, mode| {
@@ -172,9 +180,11 @@ fn flow_through_several_queue_pairs_loses_nothing_and_is_spread() {
 /// pairs, whether one worker drives all pairs or each pair has a worker.
 #[test]
 fn guest_with_fewer_queue_pairs_gets_every_packet() {
-    for (workers, used) in [(1, 1), (1, 3), (4, 1), (2, 3)] {
+    for (workers, used, copy) in
+        [(1, 1, "haul"), (1, 3, "haul"), (4, 1, "haul"), (2, 3, "haul"), (4, 1, "worker")]
+    {
         let folder = folder();
-        let settings_here = VhostSettings { queues: 4, ..VhostSettings::new(socket(&folder)) };
+        let settings_here = VhostSettings { queues: 4, ..copied_by(copy, socket(&folder)) };
         let outside = shared(Vhost::open("vhost0", &settings_here).unwrap(), workers);
         let inside = virtios("guest", &socket(&folder), Layout::Mergeable, used);
         let sink = Sink::new("sink");

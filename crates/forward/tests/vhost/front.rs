@@ -44,7 +44,7 @@ pub(crate) const SIZE: u16 = 64;
 /// Offsets of a ring's areas, and the distance between two rings.
 pub(crate) const DESCRIPTORS: u64 = 0;
 const AVAILABLE: u64 = 0x2000;
-const USED: u64 = 0x3000;
+pub(crate) const USED: u64 = 0x3000;
 pub(crate) const RING: u64 = 0x8000;
 
 /// Offset of the buffers: one for each descriptor of each ring.

@@ -22,7 +22,7 @@ use crate::front::{
     SET_VRING_CALL, SET_VRING_ENABLE, SIZE, TO_GUEST, VERSION_1, WRITE, bytes_of,
 };
 use crate::random::Random;
-use crate::victim::{FEATURES, LONG, Victim};
+use crate::victim::{FEATURES, LONG, Victim, settings};
 
 /// Runs `act` on a separate thread. If `act` hangs, fails without waiting for it.
 fn in_time<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
@@ -167,7 +167,7 @@ fn unreadable_rings_do_not_block_worker() {
     const PAIRS: u16 = 8;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vm");
-    let settings = VhostSettings { queues: PAIRS, ..VhostSettings::new(&path) };
+    let settings = VhostSettings { queues: PAIRS, ..settings(&path) };
     let mut ports = Vhost::open("vhost0", &settings).unwrap();
     let mut pool = Pool::new(64).unwrap();
     let idle = polls(&mut ports, &mut pool, || true);

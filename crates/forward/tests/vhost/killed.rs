@@ -16,7 +16,7 @@ use crate::front::{
     WRITE,
 };
 use crate::random::Random;
-use crate::victim::{FEATURES, LONG};
+use crate::victim::{FEATURES, LONG, settings};
 
 const ROLE: &str = "HAUL_VHOST_TEST_BACK_END";
 
@@ -34,7 +34,7 @@ const BYTES: usize = 12 + 60;
 #[test]
 fn back_end() {
     let Ok(path) = std::env::var(ROLE) else { return };
-    let settings = VhostSettings { role: Role::Client, ..VhostSettings::new(path) };
+    let settings = VhostSettings { role: Role::Client, ..settings(path) };
     let mut port = Vhost::open("vhost0", &settings).unwrap().pop().unwrap();
     let mut pool = Pool::new(512).unwrap();
     let start = Instant::now();

@@ -36,3 +36,9 @@ mod slots;
 mod slow;
 mod stopping;
 mod victim;
+
+/// The engine that copies packets to the guest. The program `vhost_beside` runs the same tests with
+/// one.
+fn engine() -> Option<haul_engine::Queue> {
+    None
+}

@@ -310,7 +310,7 @@ fn lies() -> Vec<(&'static str, Asked)> {
 
 #[test]
 fn packet_whose_header_lies_is_dropped_and_next_one_arrives() {
-    let mut victim = Victim::with_offloads();
+    let mut victim = Victim::with(|settings| VhostSettings { has_offloads: true, ..settings });
     let mut front = victim.front_with(FEATURES | LEAVES);
     for (number, (name, asked)) in lies().into_iter().enumerate() {
         for is_chain in [false, true] {
@@ -335,7 +335,7 @@ fn packet_whose_header_lies_is_dropped_and_next_one_arrives() {
 
 #[test]
 fn header_of_guest_without_the_features_means_nothing() {
-    let mut victim = Victim::with_offloads();
+    let mut victim = Victim::with(|settings| VhostSettings { has_offloads: true, ..settings });
     let mut front = victim.front_with(FEATURES);
     for (count, (name, asked)) in lies().into_iter().enumerate() {
         send(&mut front, &packet(asked, 1000), count % 2 == 0);

@@ -3,7 +3,7 @@
 use haul_forward::{Burst, DropReason, Link, Pool, Port, Vhost, VhostSettings};
 
 use crate::front::{Front, PROTOCOL, SET_VRING_ENABLE};
-use crate::victim::{FEATURES, LONG};
+use crate::victim::{FEATURES, LONG, settings};
 
 /// VIRTIO_NET_F_MQ.
 const MULTIQUEUE: u64 = 1 << 22;
@@ -33,6 +33,7 @@ fn send(pairs: &mut [Vhost], pool: &mut Pool, front: &Front) -> [u16; 2] {
         burst.push(pool.take(64).unwrap());
         pair.tx_burst(pool, &mut burst);
         assert!(burst.is_empty());
+        wait("packets on their way", || pair.drain(pool));
     }
     RINGS.map(|ring| front.used(ring))
 }
@@ -41,7 +42,7 @@ fn send(pairs: &mut [Vhost], pool: &mut Pool, front: &Front) -> [u16; 2] {
 fn packets_go_to_enabled_queue_pairs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vm");
-    let settings = VhostSettings { queues: 2, ..VhostSettings::new(&path) };
+    let settings = VhostSettings { queues: 2, ..settings(&path) };
     let mut pairs = Vhost::open("vhost0", &settings).unwrap();
     let mut pool = Pool::new(64).unwrap();
     let mut front = Front::connect(&path);

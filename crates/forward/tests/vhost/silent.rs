@@ -85,7 +85,7 @@ fn port_reconnects_after_repeated_disconnects() {
     drop(listener);
     std::fs::remove_file(folder.path().join("vm")).unwrap();
     // Then a real back end connects.
-    let settings = haul_forward::VhostSettings::new(folder.path().join("vm"));
+    let settings = crate::victim::settings(folder.path().join("vm"));
     let _vhost = haul_forward::Vhost::open("vhost0", &settings).unwrap();
     let start = Instant::now();
     while port.link() != Link::Up {

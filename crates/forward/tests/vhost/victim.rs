@@ -14,6 +14,11 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) const FEATURES: u64 = MERGEABLE | INDIRECT | VERSION_1;
 
+/// A port at this path, with this program's engine for every burst.
+pub(crate) fn settings(path: impl Into<PathBuf>) -> VhostSettings {
+    VhostSettings { engine: crate::engine(), engine_bytes_min: 0, ..VhostSettings::new(path) }
+}
+
 pub(crate) struct Victim {
     pub(crate) port: Vhost,
     pub(crate) pool: Pool,
@@ -25,18 +30,13 @@ pub(crate) struct Victim {
 
 impl Victim {
     pub(crate) fn new() -> Self {
-        Self::with(false)
+        Self::with(|settings| settings)
     }
 
-    /// Its guest may leave work to it.
-    pub(crate) fn with_offloads() -> Self {
-        Self::with(true)
-    }
-
-    fn with(has_offloads: bool) -> Self {
+    /// The port, with other settings.
+    pub(crate) fn with(change: impl FnOnce(VhostSettings) -> VhostSettings) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let new = VhostSettings::new(folder.path().join("vm"));
-        let settings = VhostSettings { has_offloads, ..new };
+        let settings = change(settings(folder.path().join("vm")));
         let port = Vhost::open("vhost0", &settings).unwrap().pop().unwrap();
         Self { port, pool: Pool::new(512).unwrap(), folder, given: 0, came: Vec::new() }
     }
@@ -59,11 +59,17 @@ impl Victim {
         for _ in 0..packets {
             burst.push(self.pool.take(length).unwrap());
         }
-        self.given += packets as u64;
-        self.port.tx_burst(&mut self.pool, &mut burst);
-        self.given -= burst.len() as u64;
-        self.pool.free_burst(&mut burst);
+        self.send(&mut burst);
+        self.wait("packets on their way", |victim| victim.port.drain(&mut victim.pool));
         self.port.service(&mut self.pool).unwrap();
+    }
+
+    /// Sends the packets for which there is room.
+    pub(crate) fn send(&mut self, burst: &mut Burst) {
+        self.given += burst.len() as u64;
+        self.port.tx_burst(&mut self.pool, burst);
+        self.given -= burst.len() as u64;
+        self.pool.free_burst(burst);
     }
 
     /// Checks every sum of the counters, and returns the counters.

@@ -8,8 +8,10 @@
 //!
 //! - `split`: the split ring;
 //! - `resume`: where a device resumes in a packed ring;
-//! - `packed`: the packed ring.
+//! - `packed`: the packed ring;
+//! - `ahead`: a ring whose chains are read ahead of those that it uses.
 
+pub(super) mod ahead;
 pub(super) mod packed;
 mod resume;
 pub(super) mod split;
@@ -111,4 +113,13 @@ pub(super) trait Layout {
 
     /// The progress of the ring, as messages encode it.
     fn base(&self) -> u32;
+}
+
+/// A ring whose chains can be read ahead of those that the device uses.
+pub(super) trait ReadAhead: Layout {
+    /// The same ring, to read chains from here on. It must not use or publish any.
+    fn reader(&self) -> Self;
+
+    /// Moves a [`ReadAhead::reader`] behind the next chain.
+    fn skip(&mut self, chain: Chain);
 }

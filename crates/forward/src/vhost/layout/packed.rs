@@ -10,7 +10,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::resume::{Resumed, resume};
-use super::{Bad, Broken, Chain, First, Layout, Walk};
+use super::{Bad, Broken, Chain, First, Layout, ReadAhead, Walk};
 use crate::ring::packed::{Location, OF_LINE, Packed};
 use crate::ring::split::NEXT;
 use crate::vhost::inflight::{Progress, Region};
@@ -212,5 +212,16 @@ impl Layout for PackedRing {
 
     fn base(&self) -> u32 {
         u32::from(self.next.word()) * 0x1_0001
+    }
+}
+
+impl ReadAhead for PackedRing {
+    fn reader(&self) -> Self {
+        Self { next: self.next, ..Self::managed(self.ring.clone()) }
+    }
+
+    #[inline(always)]
+    fn skip(&mut self, chain: Chain) {
+        self.next = self.next.plus(chain.descriptors, self.size());
     }
 }

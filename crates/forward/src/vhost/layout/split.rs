@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::{Bad, Broken, Chain, First, Layout, Walk};
+use super::{Bad, Broken, Chain, First, Layout, ReadAhead, Walk};
 use crate::ring::split::{self, Split};
 use crate::vhost::inflight::Region;
 
@@ -209,5 +209,18 @@ impl Layout for SplitRing {
 
     fn base(&self) -> u32 {
         self.next.into()
+    }
+}
+
+impl ReadAhead for SplitRing {
+    fn reader(&self) -> Self {
+        let mut reader = Self::managed(self.ring.clone(), self.has_events);
+        reader.resume(self.next);
+        reader
+    }
+
+    #[inline(always)]
+    fn skip(&mut self, _: Chain) {
+        self.next = self.next.wrapping_add(1);
     }
 }
