@@ -228,6 +228,22 @@ impl Inner {
         self.slots.outcome(place.index)
     }
 
+    /// Whether an operation whose result nobody takes has ended. In a child of fork, one that was
+    /// pending at the fork ends here without being done: the parent does it, perhaps in memory
+    /// that both share.
+    ///
+    /// # Safety
+    /// As for [`poll`](Self::poll).
+    pub(crate) unsafe fn has_ended_unasked(&self, place: Place) -> bool {
+        if place.here.is_here() || self.slots.is_ended(place.index) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.poll(place) }.is_some();
+        }
+        // SAFETY: the operation was pending at the fork, and only this thread has its place.
+        unsafe { self.slots.adopt(place.index, Outcome::Gone) };
+        true
+    }
+
     /// Waits until the operation has ended, or the time is over.
     ///
     /// # Safety
@@ -319,7 +335,7 @@ impl Inner {
         let mut number = 0;
         while let Some(orphan) = orphans.get(number) {
             // SAFETY: the orphan has not been released, and it keeps its buffers.
-            if unsafe { self.poll(orphan.place) }.is_some() {
+            if unsafe { self.has_ended_unasked(orphan.place) } {
                 self.slots.release(orphan.place.index);
                 ended.push(orphans.swap_remove(number));
             } else {

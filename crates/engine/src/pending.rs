@@ -23,7 +23,8 @@ use crate::task::{Copy, Task};
 ///
 /// The buffers belong to the operation, so no code can touch them early. If the handle is dropped,
 /// the operation goes on, and its buffers are dropped after it has ended. If the handle is leaked,
-/// its buffers are leaked too.
+/// its buffers are leaked too. In a child of fork, a handle of an operation that was pending at the
+/// fork does it with the CPU when the child asks for the end, and does nothing if it is dropped.
 ///
 /// A buffer that is lent for a while is refused, because the handle could be leaked:
 ///
@@ -335,7 +336,7 @@ impl<W: Task + 'static> Drop for Pending<W> {
         let buffers = Buffers::<W>(Some(raw));
         let (Some(inner), Started::Pending(place)) = (&self.inner, self.started) else { return };
         // SAFETY: the place is released only here, and `buffers` exists.
-        if unsafe { inner.poll(place) }.is_some() {
+        if unsafe { inner.has_ended_unasked(place) } {
             inner.slots.release(place.index);
         } else {
             inner.keep(Orphan { place, buffers: Box::new(buffers) });

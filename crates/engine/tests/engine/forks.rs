@@ -8,6 +8,8 @@ use haul_engine::dsa::fake::{Fake, Settings as FakeSettings};
 use haul_engine::dsa::{Dsa, Options};
 use haul_engine::{Bell, Callbacks, Copy, Engine, Error, Facts, Index, Queue, Refusal, Settings};
 
+use crate::support::{Fault, polled};
+
 /// Runs `act` in a child of fork, which ends after a minute at the latest. Returns whether `act`
 /// returned true.
 pub(crate) fn holds_in_child(act: impl FnOnce() -> bool) -> bool {
@@ -151,4 +153,46 @@ fn callbacks_run_in_a_child() {
         is_over.store(true, Relaxed);
         assert!(holds);
     });
+}
+
+/// Memory that this process and its children share.
+fn shared(length: usize) -> &'static mut [u8] {
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: maps new memory where the kernel chooses.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), length, access, kind, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    // SAFETY: the memory was mapped just now, and is never unmapped.
+    unsafe { std::slice::from_raw_parts_mut(start.cast(), length) }
+}
+
+/// The child has no interest in copies that are the parent's, into memory that both share: one
+/// whose handle it drops, and one whose handle the parent has dropped.
+#[test]
+fn child_that_drops_a_handle_makes_no_copy() {
+    const LENGTH: usize = 1000;
+    let queue = polled(Settings::default(), Fault::Hangs);
+    let target = shared(2 * LENGTH);
+    let start = target.as_ptr();
+    // SAFETY: the memory stays mapped, and no engine writes while the tests read.
+    let read = || unsafe { std::slice::from_raw_parts(start, 2 * LENGTH) }.to_vec();
+    let (first, second) = target.split_at_mut(LENGTH);
+    drop(queue.submit(Copy::new(first, &[1; LENGTH][..])));
+    let mut copy = Some(queue.submit(Copy::new(second, &[2; LENGTH][..])));
+    assert!(holds_in_child(|| {
+        drop(copy.take());
+        // Looks at the copies of dropped handles.
+        drop(queue.submit(Copy::new(vec![0; 10], vec![1; 10])));
+        read() == [0; 2 * LENGTH]
+    }));
+    let (_, result) = copy.take().unwrap().wait();
+    assert_eq!((result, &read()[LENGTH..]), (Ok(()), &[2; LENGTH][..]));
+    // A child that asks gets its own copy.
+    let third = vec![0; LENGTH];
+    let mut copy = Some(queue.submit(Copy::new(third, &[3; LENGTH][..])));
+    assert!(holds_in_child(|| {
+        let (copy, result) = copy.take().unwrap().wait();
+        result.is_ok() && copy.target == [3; LENGTH]
+    }));
+    assert!(copy.take().unwrap().wait().1.is_ok());
 }

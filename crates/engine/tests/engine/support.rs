@@ -108,6 +108,12 @@ unsafe impl Engine for Polled {
         }
     }
 
+    fn reopen(&self) -> Result<(), Refusal> {
+        // What was pending is the parent's.
+        self.pending.lock().unwrap().clear();
+        Ok(())
+    }
+
     fn revoke(&self) {
         // The lock is free while a slot ends, because a waker may submit again.
         let pending = std::mem::take(&mut *self.pending.lock().unwrap());
