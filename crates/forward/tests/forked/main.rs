@@ -2,6 +2,12 @@
 //! itself. Each test runs in a child process.
 
 mod child;
+#[allow(dead_code, reason = "shared with the program `vhost`")]
+#[path = "../vhost/front.rs"]
+mod front;
+#[allow(dead_code, reason = "shared with the program `vhost_beside`")]
+#[path = "../vhost_beside/held.rs"]
+mod held;
 mod interfering;
 mod ports;
 mod serving;

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use haul_forward::telemetry::{PortAbout, Telemetry, serve};
 use haul_forward::{
-    Null, Pcap, PcapSettings, Pool, Port, Replay, Role, Running, Settings, Vhost, VhostSettings,
-    Virtio, VirtioSettings,
+    Burst, Link, Null, Pcap, PcapSettings, Pool, Port, Replay, Role, Running, Settings, Vhost,
+    VhostSettings, Virtio, VirtioSettings,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::child::{Child, alone};
+use crate::front::{Front, TO_GUEST, VERSION_1};
+use crate::held::{Held, Way};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -34,6 +36,52 @@ fn child_drops_port_and_parent_keeps_guest() {
     assert!(path.exists() && !is_over(&guest));
     drop(ports);
     assert!(!path.exists() && is_over(&guest));
+}
+
+/// The copies of packets that are on their way are the parent's: the child, which shares the
+/// guest's memory, makes none.
+#[test]
+fn child_drops_port_and_parent_delivers_packets_on_their_way() {
+    const BYTES: usize = 1500;
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let (held, queue) = Held::queue(Way::Holds, true);
+    let new = VhostSettings::new(&path);
+    let settings = VhostSettings { engine: Some(queue), engine_bytes_min: 1, ..new };
+    let mut port = Vhost::open("vhost0", &settings).unwrap().pop().unwrap();
+    let mut pool = Pool::new(64).unwrap();
+    let mut front = Front::connect(&path);
+    front.start(VERSION_1);
+    front.add_buffer(0);
+    while port.link() != Link::Up {
+        std::thread::yield_now();
+    }
+    let packet = pool.take(BYTES).unwrap();
+    assert!(pool.write(&packet, 0, &[7; BYTES]));
+    let mut burst = Burst::new();
+    burst.push(packet);
+    assert_eq!(port.tx_burst(&mut pool, &mut burst), 1);
+    let arrived = |front: &Front| {
+        let mut bytes = [0; BYTES];
+        front.get(Front::buffer(TO_GUEST, 0) + 12, &mut bytes);
+        (front.used(TO_GUEST), bytes)
+    };
+    let mut both = Some((port, pool));
+    let child = Child::start(|| {
+        let (mut port, mut pool) = both.take().unwrap();
+        port.rx_burst(&mut pool, &mut Burst::new());
+        assert!(!port.drain(&mut pool));
+        port.stop(&mut pool);
+        drop(port);
+    });
+    assert_eq!(child.wait(), 0);
+    assert_eq!(arrived(&front), (0, [0; BYTES]));
+    let (mut port, mut pool) = both.take().unwrap();
+    held.release();
+    assert!(port.drain(&mut pool));
+    assert_eq!(arrived(&front), (1, [7; BYTES]));
+    assert_eq!(pool.available(), pool.size());
 }
 
 #[test]

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use haul_engine::Queue;
+use haul_engine::dsa::fake::Fake;
+use haul_engine::dsa::{Dsa, Options};
+use haul_engine::{Engine, Error, Queue, Settings};
 use haul_forward::{Burst, Port, VhostSettings};
 
 use crate::guest::{Guest, LAYOUTS, send};
@@ -133,6 +135,44 @@ fn cpu_finishes_what_engine_does_not() {
             assert_eq!(guest.take(), [(1, 9000), (2, 64)], "{way:?}");
             assert_eq!((victim.counters().tx.packets, held.starts.load(Relaxed)), (2, 1));
         }
+    }
+}
+
+/// A queue of a fake DSA, in which this goes wrong.
+fn fake(text: &str) -> Queue {
+    let fake = Arc::new(Fake::new(text.parse().unwrap()).unwrap());
+    let failed = |reason| Error::System { attempt: "open the fake", reason };
+    let open = |slots| -> Result<Box<dyn Engine>, Error> {
+        Ok(Box::new(Dsa::of_fake(&fake, 0, Options::default(), slots).map_err(failed)?))
+    };
+    Queue::open(Settings::default(), open).unwrap()
+}
+
+#[test]
+fn fake_device_delivers_packets_whatever_it_reports() {
+    for (text, features) in [
+        ("queue mode=shared size=8", LAYOUTS[0]),
+        ("queue mode=dedicated size=8", LAYOUTS[1]),
+        ("device batches=no portal=no", LAYOUTS[1]),
+        ("inject every=2 fault=100 access=write", LAYOUTS[0]),
+        ("inject every=3 full", LAYOUTS[1]),
+        ("inject every=4 status=0x20", LAYOUTS[1]),
+        ("inject every=5 delay_us=300", LAYOUTS[0]),
+        ("inject at=9 remove", LAYOUTS[0]),
+        ("inject at=9 halt", LAYOUTS[1]),
+    ] {
+        let mut victim = victim(fake(text), 1);
+        let mut guest = Guest::new(&mut victim, features);
+        let mut arrived = Vec::new();
+        for round in 0..30 {
+            send(&mut victim, &[(2 * round, 9000), (2 * round + 1, 60)]);
+            victim.wait("packets", |victim| victim.port.drain(&mut victim.pool));
+            arrived.extend(guest.take());
+            guest.make_available(6);
+        }
+        let expected: Vec<_> = (0..60).map(|it| (it, [9000, 60][usize::from(it % 2)])).collect();
+        assert_eq!(arrived, expected, "{text}");
+        assert_eq!(victim.counters().tx.packets, 60, "{text}");
     }
 }
 

@@ -123,13 +123,8 @@ impl<L> Drop for Ahead<L> {
     fn drop(&mut self) {
         let is_here = self.here.is_here();
         for OnItsWay { copying, fate, .. } in self.bursts.drain(..) {
-            match (copying, is_here) {
-                (Some(copying), true) => copying.wait(),
-                // In a child of fork, the copies are the parent's: an engine would do them again in
-                // the child, in memory that both share.
-                (Some(copying), false) => mem::forget(copying),
-                (None, _) => {}
-            }
+            // In a child of fork, the copies are the parent's.
+            copying.into_iter().filter(|_| is_here).for_each(Copying::wait);
             fate.end(false);
         }
     }
