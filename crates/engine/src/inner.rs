@@ -228,7 +228,7 @@ impl Inner {
         self.slots.outcome(place.index)
     }
 
-    /// Whether an operation whose result nobody takes has ended. In a child of fork, one that was
+    /// Whether an operation whose handle was dropped has ended. In a child of fork, one that was
     /// pending at the fork ends here without being done: the parent does it, perhaps in memory
     /// that both share.
     ///

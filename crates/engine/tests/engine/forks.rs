@@ -181,7 +181,7 @@ fn child_that_drops_a_handle_makes_no_copy() {
     let mut copy = Some(queue.submit(Copy::new(second, &[2; LENGTH][..])));
     assert!(holds_in_child(|| {
         drop(copy.take());
-        // Looks at the copies of dropped handles.
+        // Polls the copies of dropped handles.
         drop(queue.submit(Copy::new(vec![0; 10], vec![1; 10])));
         read() == [0; 2 * LENGTH]
     }));
