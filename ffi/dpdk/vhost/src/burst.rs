@@ -36,7 +36,8 @@ impl Burst {
         // SAFETY: the caller's promise.
         let all = unsafe { slice(packets, count) };
         let ours = |ring: &mut DeviceRing<Regions>| {
-            if !KNOWN.is_checked() {
+            let Some(first) = all.first() else { return STOPPED };
+            if !KNOWN.is_checked() && !KNOWN.check_pool_of(functions, *first) {
                 return STOPPED;
             }
             ring.enqueue(&Packets(all), all.len())

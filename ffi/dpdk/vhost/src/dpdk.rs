@@ -170,6 +170,8 @@ functions! {
     rte_pktmbuf_free_bulk: unsafe extern "C" fn(*mut *mut Mbuf, c_uint),
     rte_net_get_ptype: unsafe extern "C" fn(*const Mbuf, *mut HeaderBytes, u32) -> u32,
     rte_net_make_rarp_packet: unsafe extern "C" fn(*mut Mempool, *const [u8; 6]) -> *mut Mbuf,
+    rte_mempool_walk:
+        unsafe extern "C" fn(unsafe extern "C" fn(*mut Mempool, *mut c_void), *mut c_void),
 }
 
 /// The table of the pools' functions. A program that refers to it has a copy of the table, which

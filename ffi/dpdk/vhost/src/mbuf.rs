@@ -2,7 +2,7 @@
 //! those of a guest. [`Known`] checks the layout of a pool's packets once, on a packet of known
 //! content that DPDK makes.
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -324,6 +324,24 @@ impl Known {
         None
     }
 
+    /// Whether packets have the expected layout, for a program that only sends: checks the pool of
+    /// a packet, if it is one of DPDK's pools. Tries again in one of 64 calls.
+    #[cold]
+    pub(crate) fn check_pool_of(&self, functions: &Functions, packet: *const Mbuf) -> bool {
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        const CALLS_PER_TRY: u32 = 64;
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        if IS_FOREIGN.load(Ordering::Relaxed) || !call.is_multiple_of(CALLS_PER_TRY) {
+            return false;
+        }
+        // SAFETY: a packet has at least this line in every layout. In another layout, this is not
+        // its pool, and is only compared.
+        let mut asked = Asked { pool: unsafe { (*packet).pool }, is_there: false };
+        // SAFETY: `is_asked` accesses the value of this call alone.
+        unsafe { (functions.rte_mempool_walk)(is_asked, (&raw mut asked).cast()) };
+        asked.is_there && self.check(functions, asked.pool).is_some()
+    }
+
     #[cold]
     fn check(&self, functions: &Functions, pool: *mut Mempool) -> Option<Room> {
         // SAFETY: the program passes a valid pool of packets.
@@ -356,6 +374,19 @@ impl Known {
         }
         None
     }
+}
+
+/// A pool, and whether it is one of DPDK's.
+struct Asked {
+    pool: *mut Mempool,
+    is_there: bool,
+}
+
+/// Compares a pool with the one that [`Known::check_pool_of`] asks for.
+unsafe extern "C" fn is_asked(pool: *mut Mempool, asked: *mut c_void) {
+    // SAFETY: the value of the call, which waits for this one.
+    let asked = unsafe { &mut *asked.cast::<Asked>() };
+    asked.is_there |= pool == asked.pool;
 }
 
 impl Room {
