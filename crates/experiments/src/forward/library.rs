@@ -218,7 +218,8 @@ pub(super) fn parse_served<'a>(lines: impl IntoIterator<Item = &'a str>) -> Opti
 /// The ratio in a line such as `haul: rte_vhost: PATH: compared in 9 turns of all devices: 3.1 Mpps
 /// with haul, 2.9 with DPDK, 1.07 times (95%: 1.05 to 1.1)`.
 fn parse_ratio(line: &str) -> Option<f64> {
-    let (_, compared) = line.strip_prefix(MARK)?.split_once(": compared in ")?;
+    // A prompt may stand before it.
+    let (_, compared) = line.split_once(MARK)?.1.split_once(": compared in ")?;
     compared.split_once(" with DPDK, ")?.1.split_once(" times")?.0.parse().ok()
 }
 
@@ -343,6 +344,10 @@ mod tests {
         let ring = Library::preloaded(&at(RING)).unwrap();
         assert_eq!((ring.name(), ring.has_ring()), ("haul", true));
         assert!(ring.environment().contains(&("HAUL_RTE_VHOST".into(), "tell".into())));
+        let turns = Library::in_turns(&ring.path).unwrap();
+        assert_eq!((turns.name(), turns.takes_turns()), (TURNS_NAME, true));
+        assert!(turns.option().starts_with("compare="));
+        assert!(turns.environment().contains(&("HAUL_RTE_VHOST".into(), "compare".into())));
         assert!(ring.option().starts_with("preload=/"), "{}", ring.option());
     }
 
@@ -384,7 +389,15 @@ mod tests {
             "haul: rte_vhost: /run/c: served x packets, handed 0 to DPDK",
             "OVS: haul: rte_vhost: /run/d: served 9 packets, handed 9 to DPDK",
         ];
-        assert_eq!(parse_served(lines), Some(Served { served: 42, handed: 3 }));
+        let summed = Served { served: 42, handed: 3, ratio: None };
+        assert_eq!(parse_served(lines), Some(summed));
         assert_eq!(parse_served(lines[..1].iter().copied()), None);
+        let turns = [
+            "haul: rte_vhost: /run/a: compared in 9 turns of all devices: 3.1 Mpps with haul, 2.9 \
+             with DPDK, 1.069 times (95%: 1.05 to 1.10)",
+            "haul: rte_vhost: /run/b: compared nothing: too few turns had packets",
+        ];
+        let found = parse_served(lines.into_iter().chain(turns));
+        assert_eq!(found, Some(Served { ratio: Some(1.069), ..summed }));
     }
 }

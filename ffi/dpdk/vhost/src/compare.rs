@@ -53,7 +53,7 @@ impl fmt::Display for Compared {
 
 /// The side of a turn.
 fn side(turn: u64) -> Side {
-    if turn % 2 == 0 { Side::Ours } else { Side::Theirs }
+    if turn.is_multiple_of(2) { Side::Ours } else { Side::Theirs }
 }
 
 impl Turns {

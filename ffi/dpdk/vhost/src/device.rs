@@ -366,6 +366,12 @@ impl Device {
     /// Prints and resets the numbers of packets, after the device has stopped.
     pub(crate) fn report_end(&self) {
         let path = self.path();
+        if self.compares {
+            match PROCESS.compared() {
+                Some(compared) => report(&path, format_args!("{compared}")),
+                None => report(&path, format_args!("compared nothing: too few turns had packets")),
+            }
+        }
         let sum = |of: fn(&Ring) -> &AtomicU64| {
             self.rings.iter().map(|ring| of(ring).swap(0, Ordering::Relaxed)).sum::<u64>()
         };
@@ -374,12 +380,6 @@ impl Device {
         let lacking = self.lacking.swap(0, Ordering::Relaxed);
         if lacking > 0 {
             report(&path, format_args!("of these, {lacking} from the guest lacked a checksum"));
-        }
-        if self.compares {
-            match PROCESS.compared() {
-                Some(compared) => report(&path, format_args!("{compared}")),
-                None => report(&path, format_args!("compared nothing: too few turns had packets")),
-            }
         }
     }
 
