@@ -90,7 +90,9 @@ fn forward_pvp(record: &Record) -> String {
             let _ = write!(command, " --set {setting}={}", quoted(&value));
         }
     }
-    if record.subject == "haul" {
+    if let Some(engine) = field(record, key::ENGINE) {
+        let _ = write!(command, " --copy haul --engine {}", quoted(&engine));
+    } else if record.subject == "haul" {
         options(&mut command, record, &[(key::COPY, "--copy")]);
     }
     let baseline = record.comparison.as_ref().map_or("", |comparison| &comparison.baseline);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use haul_engine::Queue;
 use haul_experiments::engine::Subject;
 use haul_model::Sizes;
 
@@ -137,10 +138,13 @@ impl Against {
 
 /// The name of an engine that this process can use.
 pub(super) fn usable(name: &str) -> Result<String, String> {
-    match haul_engine::Queue::by_name(name) {
-        Ok(_) => Ok(name.to_owned()),
-        Err(error) => Err(format!("{error}; the engines are inline, worker, auto, dsa, dsa:QUEUE")),
-    }
+    queue(name).map(|_| name.to_owned())
+}
+
+/// The engine of this name, if this process can use it.
+pub(super) fn queue(name: &str) -> Result<Queue, String> {
+    Queue::by_name(name)
+        .map_err(|error| format!("{error}; the engines are inline, worker, auto, dsa, dsa:QUEUE"))
 }
 
 fn engine(name: &str) -> Result<Subject, String> {

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Subcommand};
+use haul_engine::Queue;
 use haul_experiments::forward::{Flow, Layout, VhostPort};
 use haul_model::Sizes;
 
+use super::engine::{queue, usable};
 use super::number::number;
 use super::settings::Settings;
 use super::sizes::swept;
@@ -27,6 +29,7 @@ use super::users::Allowed;
     after_help = "Example:\n  haul forward --port gen:size=64,rate=1M --port sink --for 5s\n  \
     haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --action mac\n  \
     haul forward --port virtio:path=/tmp/vm.sock --port sink --for 5s --json\n  \
+    haul forward --port gen:size=9000 --port vhost:path=/tmp/vm.sock,server --engine worker\n  \
     haul forward --port pcap:in=trace.pcap --port vhost:path=/tmp/vm.sock\n  \
     haul forward --port gen:flows=64 --port vhost:path=/tmp/vm.sock,server,queues=2 --cpu 0,1\n  \
     haul forward pvp\n\n\
@@ -87,6 +90,10 @@ pub(crate) struct Between {
     /// spread over the queues by a hash of their flow [default: any; one thread for each queue]
     #[arg(long, value_name = "CPU", value_delimiter = ',', value_parser = number::<usize, 0, { u32::MAX as u64 }>)]
     pub(crate) cpu: Vec<usize>,
+    /// Engine that copies long bursts to the guests of vhost ports while the threads go on: inline,
+    /// worker, auto, dsa, or a queue such as dsa:wq0.1 [default: none; the threads copy]
+    #[arg(long, value_name = "NAME", value_parser = queue)]
+    pub(crate) engine: Option<Queue>,
     /// Socket on which `haul pcie watch` observes the bursts live [default:
     /// haul/forward-PROCESS/dpdk_telemetry.v2 in /var/run, or the user's runtime folder]
     #[arg(long, value_name = "PATH")]
@@ -124,7 +131,8 @@ pub(crate) struct Between {
     haul forward pvp --flow return --switch haul,testpmd --search ndr --set searches=5\n  \
     haul forward pvp --flow enqueue --sweep 60..256:1 --copy haul,libc --restarts 3 --out sweep\n  \
     haul forward pvp --set queues=4 --copy haul,libc\n  \
-    haul forward pvp --guest qemu --sizes 64 --search ndr\n\n\
+    haul forward pvp --guest qemu --sizes 64 --search ndr\n  \
+    haul forward pvp --flow enqueue --sizes 1500,9000 --copy haul --engine worker,auto\n\n\
     testpmd is in Debian's package dpdk-dev, Open vSwitch in openvswitch-switch-dpdk. Flows: pvp (generator,\n\
     switch, guest, switch), enqueue (switch to guest), dequeue (guest to switch), loopback (packets circulate),\n\
     return (the guest's packets to the switch and back).\n\n\
@@ -145,6 +153,10 @@ pub(crate) struct Pvp {
     /// with QEMU's guest haul,libc]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) copy: Vec<String>,
+    /// Measure haul's switch with haul's copy also with these engines, which copy long bursts to the
+    /// guest: inline, worker, auto, dsa, or a queue such as dsa:wq0.1; several may be given
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = usable)]
+    pub(crate) engine: Vec<String>,
     /// The guest: haul, testpmd, or qemu (the driver of a Linux kernel: --flow pvp with haul or
     /// testpmd as switch, split or packed rings)
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = ["haul", "testpmd", "qemu"])]

@@ -99,6 +99,10 @@ fn forward_refuses_impossible_ports_before_running() {
         (&["pvp", "--search", "ndr", "--set", "trial=2m"], 2, &["from 1ms to 1m"]),
         (&["pvp", "--set", "latency=true"], 2, &["the setting latency", "--search"]),
         (&["pvp", "--restarts", "0"], 2, &["from 1 to 1000"]),
+        (&["pvp", "--engine", "turbine"], 2, &["turbine", "inline, worker, auto, dsa"]),
+        (&["pvp", "--copy", "libc", "--engine", "worker"], 2, &["--engine", "--copy haul"]),
+        (&["--port", "gen", "--port", "sink", "--engine", "turbine"], 2, &["inline, worker"]),
+        (&["--port", "gen", "--port", "sink", "--engine", "worker"], 2, &["--engine", "vhost"]),
         (&["--port", "gen", "pvp"], 2, &["pvp"]),
         (&["drive"], 1, &["standard input"]),
     ] {
@@ -173,6 +177,23 @@ fn other_flows_record_rates() {
         let [record] = found[..] else { panic!("{flow}: {found:#?}") };
         assert_eq!(record.experiment, format!("forward.{flow}"));
         assert!(record.median().unwrap() > 0.0, "{record:#?}");
+    }
+}
+
+#[test]
+fn engines_are_subjects_beside_the_copy() {
+    if !has_two_processors() {
+        return;
+    }
+    let engines = ["--copy", "haul", "--engine", "inline,worker", "--flow", "enqueue"];
+    let records = pvp(&[&["--sizes", "9000"][..], &engines].concat()).expect(0).records();
+    for metric in ["rate_peak", "processors"] {
+        let found = of(&records, metric, &[("size_bytes", "9000")]);
+        let engine = |record: &&Record| record.parameters.get("engine").map(ToString::to_string);
+        let expected = [None, Some("\"inline\"".to_owned()), Some("\"worker\"".to_owned())];
+        assert_eq!(found.iter().map(engine).collect::<Vec<_>>(), expected, "{metric}");
+        assert!(found.iter().all(|record| record.subject == "haul"));
+        assert!(found.iter().all(|record| record.median().unwrap() > 0.0), "{found:#?}");
     }
 }
 

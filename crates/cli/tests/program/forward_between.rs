@@ -134,6 +134,31 @@ fn two_commands_form_switch_and_guest() {
     assert!(!socket.exists());
 }
 
+/// A helper thread copies packets to the guest.
+#[test]
+fn engine_copies_packets_to_guest() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vm.sock");
+    let host = format!("vhost:path={},server", socket.display());
+    let guest = format!("virtio:path={}", socket.display());
+    let start = |ports: [&str; 2], more: &[&str]| {
+        let mut command = haul(&["forward", "--json", "--port", ports[0], "--port", ports[1]]);
+        command.args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    // Bursts of two packets and more are long enough.
+    let packets = ["gen:size=9000,rate=200k", &host];
+    let switch = start(packets, &["--for", "3s", "--engine", "worker"]);
+    let inside = finish(start([&guest, "sink"], &["--for", "4s"])).expect(0).records();
+    let outside = finish(switch).expect(0).records();
+    assert!(outside.iter().all(|record| record.parameters["engine"] == "worker"));
+    let sent = value(&outside, "packets", &[("port", "vhost0"), ("direction", "tx")]);
+    let came = value(&inside, "packets", &[("port", "sink0"), ("direction", "tx")]);
+    assert!(sent > 0.0 && sent == came, "{sent} {came}");
+    assert_eq!(value(&inside, "reordered", &[]), 0.0);
+}
+
 /// A guest of two queue pairs at a device of one queue pair: both commands report why no packet
 /// passes.
 #[test]

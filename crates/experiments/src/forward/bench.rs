@@ -30,8 +30,17 @@ pub struct Subject {
     /// The program.
     pub switch: Forwarder,
     /// The copy function of the switch, if the program is haul: `haul`, `libc`, `none`, the name
-    /// of a kernel, or the path of a library with a memcpy.
+    /// of a kernel, or the path of a library with a memcpy; or `haul` beside an engine, see
+    /// [`Subject::beside`].
     pub copy: String,
+}
+
+/// What follows the name of a copy beside an engine, before the engine's name.
+const ENGINE: &str = "+engine=";
+
+/// A copy without its engine, and the engine.
+pub(super) fn copy_and_engine(copy: &str) -> (&str, Option<&str>) {
+    copy.split_once(ENGINE).map_or((copy, None), |(copy, engine)| (copy, Some(engine)))
 }
 
 /// A flow with packets of one size.
@@ -78,6 +87,18 @@ pub struct Bench {
 }
 
 impl Subject {
+    /// haul as switch, with haul's own copy and an engine that copies long bursts to the guest.
+    #[must_use]
+    pub fn beside(engine: &str) -> Self {
+        Self { switch: Forwarder::Haul, copy: format!("haul{ENGINE}{engine}") }
+    }
+
+    /// The engine that copies long bursts to the guest.
+    #[must_use]
+    pub fn engine(&self) -> Option<&str> {
+        copy_and_engine(&self.copy).1
+    }
+
     /// The name that distinguishes this subject from the others: the copy, if the program is
     /// haul.
     #[must_use]

@@ -48,6 +48,8 @@ pub struct Start {
     pub size_bytes: usize,
     /// The name of the process's copy function.
     pub copy: String,
+    /// The engine that copies long bursts to the guest.
+    pub engine: Option<String>,
     /// The source of packets.
     pub source: Source,
     /// The socket between switch and guest.
@@ -135,6 +137,8 @@ pub struct Counted {
     pub cycles_per_packet: f64,
     /// The number of cycles in rounds that moved packets.
     pub busy_cycles: u64,
+    /// The processor time of all threads of the process.
+    pub cpu_ns: u64,
     /// Metered calls at the ring that moved packets: calls that received packets, and calls that
     /// sent packets.
     pub metered: [Metered; 2],

@@ -185,6 +185,9 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
     if let Some(copy) = copy_of(entrant) {
         record = record.with(key::COPY, copy);
     }
+    if let Some(engine) = entrant.subject.engine() {
+        record = record.with(key::ENGINE, engine);
+    }
     if let Some(library) = entrant.subject.switch.library() {
         record = record.with(key::LIBRARY, library.option());
         if library.has_ring() {
@@ -336,6 +339,11 @@ fn emit_cycles(run: &Run<'_>, all: &Record, entrant: &Entrant<'_>, context: &mut
     let ns_of_cycle = Clock::get().ns_between(0, 1 << 30) / f64::from(1 << 30);
     let most = guest.iter().map(|cycles| 1e9 / (cycles * ns_of_cycle)).collect();
     emit("cycles_guest", cycles, guest);
+    // The threads of a switch poll, so that only an engine changes their processor time.
+    if run.bench.subjects.iter().any(|subject| subject.engine().is_some()) {
+        let used = entrant.samples.iter().filter_map(|sample| sample.switch_cycles.processors);
+        emit("processors", "processors", used.collect());
+    }
     emit("guest_ceiling", RATE_UNIT, most);
 }
 

@@ -71,6 +71,11 @@ impl Between {
             let (what, value) = ("an address of", address.to_string());
             return Err(haul::forward::Error::Value { what, value, limit }.into());
         }
+        let is_to_guest = |spec: &Spec| matches!(spec, Spec::Vhost { .. });
+        if arguments.engine.is_some() && !specs.iter().any(is_to_guest) {
+            let (option, belongs) = ("--engine", "ports of the kind vhost");
+            return Err(Error::Unused { option, belongs, remedy: "add one" });
+        }
         let [inputs, outputs]: [Vec<PathBuf>; 2] = [Spec::input, Spec::output]
             .map(|of| specs.iter().filter_map(|spec| of(spec).cloned()).collect());
         refuse_replacing(&inputs, &outputs)?;
@@ -178,8 +183,10 @@ impl Command for Between {
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let names = names(&self.specs);
         let users = self.users();
-        let open =
-            |index: usize| ports::open(&self.specs[index], &names[index], &users, self.workers);
+        let engine = self.arguments.engine.as_ref();
+        let open = |index: usize| {
+            ports::open(&self.specs[index], &names[index], (&users, engine), self.workers)
+        };
         let ports = [open(0)?, open(1)?];
         let paces: Vec<Pace> = ports.iter().flat_map(|it| it.paces.clone()).collect();
         let watches = ports.each_ref().map(|it| it.watches.clone());
@@ -197,7 +204,13 @@ impl Command for Between {
         // Counts from before a port failed are valid.
         if ended.is_ok() || !snapshot.ports.is_empty() {
             let done = Done::of(snapshot, seconds, &paces, &watches);
-            record("forward", done.records(), journal)?;
+            let mut records = done.records();
+            if let Some(queue) = engine {
+                let name = &*queue.facts().name;
+                let with = |record: Record| record.with(key::ENGINE, name);
+                records = records.into_iter().map(with).collect();
+            }
+            record("forward", records, journal)?;
             self.done = Some(done);
         }
         ended

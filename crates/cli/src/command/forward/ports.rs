@@ -6,6 +6,7 @@ use haul::forward::{
     VirtioSettings, Watch,
 };
 use haul::telemetry::PortAbout;
+use haul_engine::Queue;
 
 use super::spec::{self, Spec};
 use crate::error::Error;
@@ -42,23 +43,29 @@ impl Opened {
 }
 
 /// Opens a port under this name for `workers` workers, each of which gets at least one queue pair.
-/// Processes of `users` may be at the other end of the port's socket.
+/// Processes of `users` may be at the other end of the port's socket. The engine copies long
+/// bursts to a guest.
 ///
 /// # Errors
 /// A value is not possible, or the system refuses a call.
 pub(super) fn open(
     spec: &Spec,
     name: &str,
-    users: &Users,
+    (users, engine): (&Users, Option<&Queue>),
     workers: usize,
 ) -> Result<Opened, Error> {
-    let mut opened = open_queues(spec, name, users, workers)?;
+    let mut opened = open_queues(spec, name, (users, engine), workers)?;
     opened.about.name = name.to_owned();
     opened.about.driver = format!("haul_{}", spec.kind());
     Ok(opened)
 }
 
-fn open_queues(spec: &Spec, name: &str, users: &Users, workers: usize) -> Result<Opened, Error> {
+fn open_queues(
+    spec: &Spec,
+    name: &str,
+    (users, engine): (&Users, Option<&Queue>),
+    workers: usize,
+) -> Result<Opened, Error> {
     Ok(match spec {
         Spec::Gen { .. } => generators(spec, name, workers)?,
         Spec::Sink => {
@@ -73,8 +80,9 @@ fn open_queues(spec: &Spec, name: &str, users: &Users, workers: usize) -> Result
                 return Err(Error::Copy { name: copy.clone(), known: known.join(", ") });
             };
             let (role, users, queues) = (role(*is_server), users.clone(), *queues);
-            let (new, has_offloads) = (VhostSettings::new(path), *has_offloads);
-            let settings = VhostSettings { role, users, copy, queues, has_offloads, ..new };
+            let (new, engine) = (VhostSettings::new(path), engine.cloned());
+            let has_offloads = *has_offloads;
+            let settings = VhostSettings { role, users, copy, queues, has_offloads, engine, ..new };
             Opened::of(Vhost::open(name, &settings)?, workers)
         }
         Spec::Virtio { path, is_server, is_packed, queues } => {

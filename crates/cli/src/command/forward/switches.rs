@@ -91,6 +91,7 @@ pub(super) fn subjects(arguments: &Arguments, peers: &Peers) -> Result<Vec<Subje
     if is_asked(arguments, "haul") {
         subjects = copies(&arguments.copies())?;
     }
+    add_engines(&mut subjects, &arguments.engine)?;
     for program in ["testpmd", "ovs"] {
         for (_, library) in others.iter().filter(|(own, _)| *own == program) {
             let testpmd = peers.testpmd.clone().filter(|_| program == "testpmd");
@@ -109,6 +110,25 @@ pub(super) fn subjects(arguments: &Arguments, peers: &Peers) -> Result<Vec<Subje
         }
     }
     Ok(subjects)
+}
+
+/// Adds haul as switch, with its own copy and each of these engines.
+///
+/// # Errors
+/// Engines are named, but not haul's copy in haul's switch.
+fn add_engines(subjects: &mut Vec<Subject>, engines: &[String]) -> Result<(), Error> {
+    let has_copy = subjects.iter().any(|subject| subject.name() == "haul");
+    if !engines.is_empty() && !has_copy {
+        let belongs = "--switch haul with --copy haul";
+        return Err(Error::Unused { option: "--engine", belongs, remedy: "name both" });
+    }
+    for engine in engines {
+        let subject = Subject::beside(engine);
+        if !subjects.contains(&subject) {
+            subjects.push(subject);
+        }
+    }
+    Ok(())
 }
 
 /// The library that a switch is to load.

@@ -4,10 +4,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use haul::engine::Queue;
 use haul::forward::{
     self, Counters, Direction, DropReason, Generator, KeptDevice, Mode, Null, Port, Settings,
     Snapshot, Vhost, VhostSettings, Virtio, VirtioSettings,
 };
+use haul_measure::sys::usage_process;
 
 use super::ceiling::method_named;
 use super::flow::{Flow, Layout};
@@ -243,6 +245,7 @@ impl Forwarding {
             missing: made.saturating_sub(back),
             cycles_per_packet: busy_cycles as f64 / rx_packets.max(1) as f64,
             busy_cycles,
+            cpu_ns: usage_process().cpu.as_nanos() as u64,
             metered: self.metered(),
             page_bytes: if self.workers[0].is_huge { 2 << 20 } else { 4 << 10 },
             ..Counted::default()
@@ -307,10 +310,13 @@ fn ring(start: &Start, layout: Layout) -> Result<Ring, String> {
             let copy = copy.ok_or_else(|| format!("unknown copy {:?}", start.copy))?;
             let role =
                 if start.guest_listens { forward::Role::Client } else { forward::Role::Server };
+            let engine = start.engine.as_deref().map(Queue::by_name).transpose();
+            let engine = engine.map_err(|error| error.to_string())?;
             let new = VhostSettings::new(&start.socket);
             // Like net_vhost: Linux copies each packet once more without them.
+            let has_offloads = true;
             let settings =
-                VhostSettings { role, copy, is_mergeable, queues, has_offloads: true, ..new };
+                VhostSettings { role, copy, is_mergeable, queues, has_offloads, engine, ..new };
             let queues = Vhost::open("vhost", &settings).map_err(|error| error.to_string())?;
             let device = queues.first().map(Vhost::kept);
             Ok((boxed(queues), device))

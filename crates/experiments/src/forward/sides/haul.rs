@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::rates::{cycles_between, rates_between};
 use super::{Assignment, Cycles, Rates, Receipt, Side, is_library};
 use crate::drive::{Children, Conversation, Printed, Program};
+use crate::forward::bench::copy_and_engine;
 use crate::forward::flow::Flow;
 use crate::forward::library::Served;
 use crate::forward::protocol::{Counted, Reply, Role, Start, Task};
@@ -40,12 +41,14 @@ impl Haul {
         let Assignment { role, common, socket, cpus, copy, .. } = *assignment;
         // A library's memcpy replaces the memcpy of the whole process.
         let (copy, preloaded) = if is_library(copy) { ("libc", Some(copy)) } else { (copy, None) };
+        let (copy, engine) = copy_and_engine(copy);
         let start = Start {
             role,
             flow: common.flow.name().to_owned(),
             layout: common.layout.name().to_owned(),
             size_bytes: common.size_bytes,
             copy: copy.to_owned(),
+            engine: engine.map(str::to_owned),
             source: common.source,
             socket: socket.to_owned(),
             queues: common.queues,
@@ -230,6 +233,7 @@ mod tests {
             layout: "split".into(),
             size_bytes: 64,
             copy: "haul".into(),
+            engine: None,
             source: Source::Generator,
             socket: "/nonexistent/socket".into(),
             queues: 1,

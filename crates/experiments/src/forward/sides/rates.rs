@@ -22,6 +22,8 @@ pub(in crate::forward) struct Cycles {
     pub(in crate::forward) all: Option<f64>,
     /// Cycles in calls at the ring, in both directions.
     pub(in crate::forward) ring: Option<f64>,
+    /// The processor time of all threads of the program in a second.
+    pub(in crate::forward) processors: Option<f64>,
     /// Whether the program counted an impossible number of cycles, which the records omit.
     pub(in crate::forward) is_refused: bool,
 }
@@ -48,7 +50,10 @@ pub(super) fn cycles_between(before: &Counted, now: &Counted) -> Cycles {
     };
     let ring = [of(0), of(1)].into_iter().flatten().reduce(|there, back| there + back);
     let all = per(now.busy_cycles - before.busy_cycles, packets[0].max(packets[1]));
-    Cycles { all, ring, is_refused: false }
+    let time = now.time_ns.saturating_sub(before.time_ns);
+    let cpu = now.cpu_ns.saturating_sub(before.cpu_ns);
+    let processors = (time > 0).then(|| cpu as f64 / time as f64);
+    Cycles { all, ring, processors, is_refused: false }
 }
 
 pub(super) fn rates_of((ring, physical): (Stats, Option<Stats>), flow: Flow) -> Rates {
@@ -89,17 +94,20 @@ mod tests {
     }
 
     #[test]
-    fn cycles_per_packet_add_both_directions() {
+    fn cycles_per_packet_add_both_directions_and_time_all_threads() {
         let of = |cycles, packets| Metered { cycles, packets };
-        let before = Counted { busy_cycles: 50, rx_packets: 7, ..Counted::default() };
+        let before = Counted { busy_cycles: 50, rx_packets: 7, cpu_ns: 500, ..Counted::default() };
         let now = Counted {
+            time_ns: 2000,
+            cpu_ns: 3500,
             busy_cycles: 1_050,
             rx_packets: 17,
             tx_packets: 10,
             metered: [of(300, 10), of(800, 20)],
             ..Counted::default()
         };
-        let expected = Cycles { all: Some(100.0), ring: Some(70.0), is_refused: false };
+        let (all, ring, processors) = (Some(100.0), Some(70.0), Some(1.5));
+        let expected = Cycles { all, ring, processors, is_refused: false };
         assert_eq!(cycles_between(&before, &now), expected);
         assert_eq!(cycles_between(&now, &now), Cycles::default());
     }
