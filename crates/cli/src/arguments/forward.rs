@@ -153,8 +153,8 @@ pub(crate) struct Pvp {
     /// with QEMU's guest haul,libc]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) copy: Vec<String>,
-    /// Measure haul's switch with haul's copy also with these engines, which copy long bursts to the
-    /// guest: inline, worker, auto, dsa, or a queue such as dsa:wq0.1; several may be given
+    /// Measure haul's switch with haul's copy also with these engines, which copy long bursts to
+    /// the guest: inline, worker, auto, dsa, or a queue such as dsa:wq0.1; several may be given
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = usable)]
     pub(crate) engine: Vec<String>,
     /// The guest: haul, testpmd, or qemu (the driver of a Linux kernel: --flow pvp with haul or
@@ -164,7 +164,7 @@ pub(crate) struct Pvp {
     /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, only --flow pvp and --flow return),
     /// or several. testpmd:preload=FILE and ovs:preload=FILE preload a library in the switch alone;
     /// testpmd:lib=DIR and ovs:lib=DIR take librte_vhost from a folder; with
-    /// ovs:compare=libhaul_rte_vhost.so, that library and DPDK serve in turns of 100 ms, so that
+    /// ovs:turns=libhaul_rte_vhost.so, that library and DPDK serve in turns of 100 ms, so that
     /// each restart has a ratio of its own
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = Switch::parse)]
     pub(crate) switch: Vec<Switch>,

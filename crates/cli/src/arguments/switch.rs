@@ -16,7 +16,7 @@ pub(crate) enum Library {
     /// A file that the loader loads first.
     Preload(PathBuf),
     /// The library of haul's rings, loaded first, which serves in turns with DPDK.
-    Compare(PathBuf),
+    Turns(PathBuf),
     /// A folder that the loader searches first.
     Folder(PathBuf),
 }
@@ -25,7 +25,7 @@ const PROGRAMS: [&str; 3] = ["haul", "testpmd", "ovs"];
 
 impl Switch {
     /// `haul`, `testpmd`, `ovs`, or the last two with `:lib=DIR`, `:preload=FILE` or
-    /// `:compare=FILE`.
+    /// `:turns=FILE`.
     ///
     /// # Errors
     /// What can be written.
@@ -37,7 +37,7 @@ impl Switch {
         let Some(program) = PROGRAMS.into_iter().find(|program| *program == name) else {
             return Err(
                 "write haul, testpmd, ovs, or the last two with :lib=DIR, :preload=FILE or \
-                 :compare=FILE; a path with a comma needs a link without one"
+                 :turns=FILE; a path with a comma needs a link without one"
                     .into(),
             );
         };
@@ -49,10 +49,10 @@ impl Switch {
             Some((_, "")) => return Err("the path of the library is empty".into()),
             Some(("lib", folder)) => Library::Folder(folder.into()),
             Some(("preload", file)) => Library::Preload(file.into()),
-            Some(("compare", file)) => Library::Compare(file.into()),
+            Some(("turns", file)) => Library::Turns(file.into()),
             _ => {
                 return Err(format!(
-                    "write {program}:lib=DIR, {program}:preload=FILE or {program}:compare=FILE"
+                    "write {program}:lib=DIR, {program}:preload=FILE or {program}:turns=FILE"
                 ));
             }
         };
@@ -77,8 +77,8 @@ mod tests {
         );
         let found = Switch::parse("testpmd:preload=./a.so").unwrap();
         assert_eq!(found.library, Some(Library::Preload("./a.so".into())));
-        let found = Switch::parse("ovs:compare=a.so").unwrap();
-        assert_eq!(found.library, Some(Library::Compare("a.so".into())));
+        let found = Switch::parse("ovs:turns=a.so").unwrap();
+        assert_eq!(found.library, Some(Library::Turns("a.so".into())));
         for (text, part) in [
             ("xen", "haul, testpmd, ovs"),
             ("", "haul, testpmd, ovs"),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::flow::{Flow, Layout};
-use super::protocol::Source;
+use super::protocol::{ENGINE, Source, copy_and_engine};
 use super::search::Goal;
 use super::sides::Forwarder;
 use crate::drive::Program;
@@ -33,14 +33,6 @@ pub struct Subject {
     /// of a kernel, or the path of a library with a memcpy; or `haul` beside an engine, see
     /// [`Subject::beside`].
     pub copy: String,
-}
-
-/// What follows the name of a copy beside an engine, before the engine's name.
-const ENGINE: &str = "+engine=";
-
-/// A copy without its engine, and the engine.
-pub(super) fn copy_and_engine(copy: &str) -> (&str, Option<&str>) {
-    copy.split_once(ENGINE).map_or((copy, None), |(copy, engine)| (copy, Some(engine)))
 }
 
 /// A flow with packets of one size.

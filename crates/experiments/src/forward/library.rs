@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 const RING: &str = "libhaul_rte_vhost.so";
 const RING_NAME: &str = "haul";
 
-/// The name of a subject in which this library and DPDK serve in turns.
+/// The library and DPDK serve in turns: the subject's name, the option's, and the library's mode.
 const TURNS_NAME: &str = "turns";
 
 /// The beginning of the names of librte_vhost's files, which a folder replaces.
@@ -128,7 +128,7 @@ impl Library {
     pub(super) fn option(&self) -> String {
         let way = match self.way {
             Way::Preload => "preload",
-            Way::Turns => "compare",
+            Way::Turns => TURNS_NAME,
             Way::Folder => "lib",
         };
         let own = std::env::current_dir().ok();
@@ -165,7 +165,7 @@ impl Library {
             Way::Folder => vec![("LD_LIBRARY_PATH".into(), path)],
         };
         if self.has_ring() {
-            let mode = if self.takes_turns() { "compare" } else { "tell" };
+            let mode = if self.takes_turns() { TURNS_NAME } else { "tell" };
             all.push(("HAUL_RTE_VHOST".into(), mode.into()));
         }
         all
@@ -346,8 +346,8 @@ mod tests {
         assert!(ring.environment().contains(&("HAUL_RTE_VHOST".into(), "tell".into())));
         let turns = Library::in_turns(&ring.path).unwrap();
         assert_eq!((turns.name(), turns.takes_turns()), (TURNS_NAME, true));
-        assert!(turns.option().starts_with("compare="));
-        assert!(turns.environment().contains(&("HAUL_RTE_VHOST".into(), "compare".into())));
+        assert!(turns.option().starts_with("turns="));
+        assert!(turns.environment().contains(&("HAUL_RTE_VHOST".into(), "turns".into())));
         assert!(ring.option().starts_with("preload=/"), "{}", ring.option());
     }
 

@@ -65,6 +65,14 @@ pub struct Start {
     pub guest_listens: bool,
 }
 
+/// What follows the name of a copy beside an engine, before the engine's name.
+pub(super) const ENGINE: &str = "+engine=";
+
+/// A copy without its engine, and the engine.
+pub(super) fn copy_and_engine(copy: &str) -> (&str, Option<&str>) {
+    copy.split_once(ENGINE).map_or((copy, None), |(copy, engine)| (copy, Some(engine)))
+}
+
 /// A task for a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Task {

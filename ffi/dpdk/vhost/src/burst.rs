@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haul_forward::{DeviceRing, Progress};
 
-use crate::compare;
 use crate::device::{Device, Regions, Ring};
 use crate::dpdk::Functions;
 use crate::gate::Side;
 use crate::layout::{Mbuf, Mempool};
 use crate::mbuf::{self, KNOWN, Packets, Taking};
+use crate::turns;
 
 /// DPDK must go on at the first packet.
 const STOPPED: Progress = Progress { packets: 0, is_stopped: true };
@@ -118,19 +118,19 @@ impl Burst {
         theirs: impl FnOnce(u16) -> u16,
     ) -> u16 {
         let Some(ring) = self.device.rings.get(usize::from(self.index)) else { return theirs(0) };
-        if !self.device.compares {
+        if !self.device.takes_turns {
             // SAFETY: the caller's promise.
             return unsafe { self.enter(ring, count, packets, ours, theirs) };
         }
-        let turns = &compare::PROCESS;
-        let moved = if turns.at(compare::since_start()) == Side::Theirs {
+        let all = &turns::PROCESS;
+        let moved = if all.at(turns::since_start()) == Side::Theirs {
             // SAFETY: `ours` puts no packet there.
             unsafe { self.enter(ring, count, packets, |_| STOPPED, theirs) }
         } else {
             // SAFETY: the caller's promise.
             unsafe { self.enter(ring, count, packets, ours, theirs) }
         };
-        turns.count(moved);
+        all.count(moved);
         moved
     }
 

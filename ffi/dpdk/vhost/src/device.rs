@@ -8,7 +8,6 @@ use std::sync::{Mutex, PoisonError};
 
 use haul_forward::{DeviceRing, GuestMemory};
 
-use crate::compare::PROCESS;
 use crate::dpdk::{DEVICES_MAX, Functions, MemoryTable, Vring};
 use crate::gate::Gate;
 use crate::life::{Event, Life, Message, RINGS_MAX};
@@ -16,6 +15,7 @@ use crate::notice::print;
 use crate::paths::Flags;
 use crate::settings::settings;
 use crate::statistics::Statistics;
+use crate::turns::PROCESS;
 
 /// VHOST_F_LOG_ALL: the front end follows the writes of the device, for a migration.
 const LOG_ALL: u64 = 1 << 26;
@@ -168,7 +168,7 @@ pub(crate) struct Device {
     number: c_int,
     pub(crate) rings: Box<[Ring]>,
     /// Whether DPDK serves in every second turn.
-    pub(crate) compares: bool,
+    pub(crate) takes_turns: bool,
     /// Whether a ring may owe a call.
     pub(crate) owes_calls: AtomicBool,
     pub(crate) has_statistics: AtomicBool,
@@ -216,11 +216,11 @@ impl Device {
             let [owes_calls, has_statistics, is_compliant] = [const { AtomicBool::new(false) }; 3];
             let state = State { life: Life::NONE, path: Vec::new(), refusal: None };
             let state = Mutex::new(state);
-            let (lacking, compares) = (AtomicU64::new(0), settings().compares);
+            let (lacking, takes_turns) = (AtomicU64::new(0), settings().takes_turns);
             let device = Self {
                 number,
                 rings,
-                compares,
+                takes_turns,
                 owes_calls,
                 has_statistics,
                 is_compliant,
@@ -366,7 +366,7 @@ impl Device {
     /// Prints and resets the numbers of packets, after the device has stopped.
     pub(crate) fn report_end(&self) {
         let path = self.path();
-        if self.compares {
+        if self.takes_turns {
             match PROCESS.compared() {
                 Some(compared) => report(&path, format_args!("{compared}")),
                 None => report(&path, format_args!("compared nothing: too few turns had packets")),

@@ -18,7 +18,7 @@
 //! - `checksum`: packets of a guest that lack a checksum;
 //! - `mbuf`: DPDK's packets and their pools;
 //! - `gate`: whether this library or DPDK accesses a ring;
-//! - `compare`: this library and DPDK in turns;
+//! - `turns`: this library and DPDK in turns;
 //! - `life`: what a device's events mean for its rings;
 //! - `statistics`: counters, as librte_vhost counts;
 //! - `paths`: the program's callbacks, by the path of a device;
@@ -30,7 +30,6 @@
 mod burst;
 mod callbacks;
 mod checksum;
-mod compare;
 mod device;
 mod dpdk;
 mod gate;
@@ -43,3 +42,4 @@ mod notice;
 mod paths;
 mod settings;
 mod statistics;
+mod turns;

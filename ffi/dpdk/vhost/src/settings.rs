@@ -11,9 +11,9 @@ use crate::notice::print;
 pub(crate) struct Settings {
     /// `HAUL_RTE_VHOST=off`: DPDK serves everything.
     pub(crate) is_off: bool,
-    /// `HAUL_RTE_VHOST=compare`: DPDK serves in every second turn.
-    pub(crate) compares: bool,
-    /// `HAUL_RTE_VHOST=tell` or `compare`: lines on standard error about each device.
+    /// `HAUL_RTE_VHOST=turns`: DPDK serves in every second turn.
+    pub(crate) takes_turns: bool,
+    /// `HAUL_RTE_VHOST=tell` or `turns`: lines on standard error about each device.
     pub(crate) is_verbose: bool,
     /// `HAUL_COPY`: the function that copies packets.
     pub(crate) copy: CopyMethod,
@@ -22,8 +22,8 @@ pub(crate) struct Settings {
 impl Settings {
     fn of(mode: Option<&str>, copy: Option<&str>) -> (Self, Vec<String>) {
         let mut problems = Vec::new();
-        if let Some(other) = mode.filter(|mode| !["", "tell", "compare", "off"].contains(mode)) {
-            problems.push(format!("HAUL_RTE_VHOST={other}: choose tell, compare or off; ignored"));
+        if let Some(other) = mode.filter(|mode| !["", "tell", "turns", "off"].contains(mode)) {
+            problems.push(format!("HAUL_RTE_VHOST={other}: choose tell, turns or off; ignored"));
         }
         let method = copy.filter(|copy| !copy.is_empty()).and_then(|name| {
             let method = CopyMethod::named(name);
@@ -33,9 +33,10 @@ impl Settings {
             }
             method
         });
-        let [is_off, tells, compares] = ["off", "tell", "compare"].map(|name| mode == Some(name));
-        let is_verbose = tells || compares;
-        (Self { is_off, compares, is_verbose, copy: method.unwrap_or_default() }, problems)
+        let [is_off, reports, takes_turns] =
+            ["off", "tell", "turns"].map(|name| mode == Some(name));
+        let is_verbose = reports || takes_turns;
+        (Self { is_off, takes_turns, is_verbose, copy: method.unwrap_or_default() }, problems)
     }
 }
 
@@ -60,8 +61,8 @@ mod tests {
         assert!(!settings.is_off && !settings.is_verbose && problems.is_empty());
         let (settings, problems) = Settings::of(Some("tell"), Some("libc"));
         assert!(settings.is_verbose && settings.copy.name() == "libc" && problems.is_empty());
-        let settings = Settings::of(Some("compare"), None).0;
-        assert!(settings.compares && settings.is_verbose && !settings.is_off);
+        let settings = Settings::of(Some("turns"), None).0;
+        assert!(settings.takes_turns && settings.is_verbose && !settings.is_off);
         assert!(Settings::of(Some("off"), Some("")).0.is_off);
         let (settings, problems) = Settings::of(Some("on"), Some("no such"));
         assert!(!settings.is_off && settings.copy.name() == "haul");

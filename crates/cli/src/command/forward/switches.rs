@@ -139,7 +139,7 @@ fn library(switch: &Switch) -> Result<Option<Library>, Error> {
     let Some(named) = &switch.library else { return Ok(None) };
     let (found, option) = match named {
         Named::Preload(file) => (Library::preloaded(file), "preload"),
-        Named::Compare(file) => (Library::in_turns(file), "compare"),
+        Named::Turns(file) => (Library::in_turns(file), "turns"),
         Named::Folder(folder) => (Library::in_folder(folder), "lib"),
     };
     let option = format!("{}:{option}", switch.program);

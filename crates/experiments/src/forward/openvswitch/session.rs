@@ -44,7 +44,8 @@ pub(in crate::forward) struct Session {
     printed: Option<Printed>,
 }
 impl Session {
-    /// Starts Open vSwitch with the flow of the guest's packets, and waits until the socket to the guest exists.
+    /// Starts Open vSwitch with the flow of the guest's packets, and waits until the socket to the
+    /// guest exists.
     ///
     /// # Errors
     /// The error of one of Open vSwitch's programs.

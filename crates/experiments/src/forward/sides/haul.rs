@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use super::rates::{cycles_between, rates_between};
 use super::{Assignment, Cycles, Rates, Receipt, Side, is_library};
 use crate::drive::{Children, Conversation, Printed, Program};
-use crate::forward::bench::copy_and_engine;
 use crate::forward::flow::Flow;
 use crate::forward::library::Served;
-use crate::forward::protocol::{Counted, Reply, Role, Start, Task};
+use crate::forward::protocol::{Counted, Reply, Role, Start, Task, copy_and_engine};
 use crate::forward::waits;
 
 /// The longest time until haul's own process answers. The process may first wait for a link, or
