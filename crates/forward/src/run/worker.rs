@@ -39,8 +39,9 @@ pub(super) struct Worker {
     /// For each queue pair, the packets for which it had no room yet. The last burst holds received
     /// packets that are to be spread over several queue pairs.
     bursts: Vec<Burst>,
-    /// For each burst, the packets that wait for work which their port does not take; and whether
-    /// there are any. They pass before their burst receives others.
+    /// For each queue pair, and then for the packets to be spread over each port, those that wait
+    /// for work which their port does not take; and whether there are any. They pass before their
+    /// burst receives others.
     unfinished: Vec<Unfinished>,
     has_unfinished: bool,
     spread: Spread,
@@ -63,7 +64,7 @@ impl Worker {
         published: Arc<Published>,
     ) -> Self {
         let bursts = (0..=ports.len()).map(|_| Burst::with_limit(settings.burst)).collect();
-        let unfinished = (0..=ports.len()).map(|_| Unfinished::new()).collect();
+        let unfinished = (0..ports.len() + sides.len()).map(|_| Unfinished::new()).collect();
         let (spread, counts, has_unfinished) = (Spread::new(), Snapshot::default(), false);
         let open = Vec::with_capacity(ports.len());
         Self {
@@ -98,9 +99,9 @@ impl Worker {
             port.stop(&mut self.pool);
         }
         // Packets that were to be spread belong to no queue pair yet.
-        let unspread = self.unfinished[self.ports.len()].free(&mut self.pool);
-        if let Some(port) = self.ports.last_mut() {
-            port.counters_mut().tx.dropped(DropReason::Full, unspread);
+        for (side, unfinished) in self.sides.iter().zip(&mut self.unfinished[self.ports.len()..]) {
+            let unspread = unfinished.free(&mut self.pool);
+            self.ports[side.start].counters_mut().tx.dropped(DropReason::Full, unspread);
         }
         self.publish();
         result.map(|()| self.counts)
@@ -185,7 +186,7 @@ impl Worker {
     #[inline]
     fn step(&mut self, from: usize, to: usize) -> usize {
         if self.has_unfinished && !self.unfinished[to].is_empty() {
-            let came = self.refill(&(to..to + 1), to);
+            let came = self.refill(&(to..to + 1), to, to);
             self.send(to);
             return came;
         }
@@ -199,7 +200,7 @@ impl Worker {
             self.answer(&host, from, to, came);
         }
         if self.pool.take_asked() {
-            self.finish(&(to..to + 1), to);
+            self.finish(&(to..to + 1), to, to);
         }
         if !self.bursts[to].is_empty() {
             self.send(to);
@@ -207,21 +208,22 @@ impl Worker {
         came
     }
 
-    /// Does the work that packets of a burst ask for, unless all queue pairs `to` take it.
+    /// Does the work that packets of a burst ask for, unless all queue pairs `to` take it. What
+    /// does not fit into the burst waits in `unfinished[waiting]`.
     #[cold]
-    fn finish(&mut self, to: &Range<usize>, burst: usize) {
+    fn finish(&mut self, to: &Range<usize>, burst: usize, waiting: usize) {
         let takes = self.taken(to);
-        self.unfinished[burst].stage(&self.pool, &mut self.bursts[burst], takes);
-        self.refill(to, burst);
+        self.unfinished[waiting].stage(&self.pool, &mut self.bursts[burst], takes);
+        self.refill(to, burst, waiting);
     }
 
     /// Moves packets to a burst whose work is done, and returns their number.
     #[cold]
-    fn refill(&mut self, to: &Range<usize>, burst: usize) -> usize {
+    fn refill(&mut self, to: &Range<usize>, burst: usize, waiting: usize) -> usize {
         let takes = self.taken(to);
         let counts = &mut self.ports[to.start].counters_mut().tx;
         let bursts = &mut self.bursts[burst];
-        let came = self.unfinished[burst].refill(&mut self.pool, bursts, takes, counts);
+        let came = self.unfinished[waiting].refill(&mut self.pool, bursts, takes, counts);
         self.has_unfinished = self.unfinished.iter().any(|unfinished| !unfinished.is_empty());
         came
     }
@@ -235,12 +237,12 @@ impl Worker {
     /// packets, because the other side may use only some of them. If none has a link, each drops
     /// its share.
     fn fan(&mut self, from: usize, to: &Range<usize>) -> usize {
-        let all = self.ports.len();
+        let (all, waiting) = (self.ports.len(), self.unspread(to));
         // Every queue pair has room for any of these packets.
         let room = self.bursts[to.clone()].iter().map(Burst::room).min().unwrap_or(0);
         self.bursts[all].set_limit(room);
-        let came = if self.has_unfinished && !self.unfinished[all].is_empty() {
-            self.refill(to, all)
+        let came = if self.has_unfinished && !self.unfinished[waiting].is_empty() {
+            self.refill(to, all, waiting)
         } else {
             self.receive(from, to)
         };
@@ -277,9 +279,15 @@ impl Worker {
             self.answer(&host, from, all, came);
         }
         if self.pool.take_asked() {
-            self.finish(to, all);
+            self.finish(to, all, self.unspread(to));
         }
         came
+    }
+
+    /// The place in `unfinished` of the packets that are to be spread over the queue pairs `to`.
+    #[inline]
+    fn unspread(&self, to: &Range<usize>) -> usize {
+        self.ports.len() + self.sides.iter().position(|side| side == to).unwrap_or(0)
     }
 
     /// Finds the queue pairs of a port over which packets are spread.

@@ -53,7 +53,7 @@ impl Raw {
 const TRANSPORT: usize = 14 + 20;
 
 /// An IPv4 frame with the checksum that a kernel leaves to a device: that of the pseudo-header.
-fn frame(is_tcp: bool, payload: usize) -> Vec<u8> {
+pub(crate) fn frame(is_tcp: bool, payload: usize) -> Vec<u8> {
     let (protocol, header) = if is_tcp { (6, 20) } else { (17, 8) };
     let length = header + payload as u16;
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
