@@ -293,7 +293,7 @@ impl Pool {
         let (mut index, mut left) = (head, length);
         loop {
             let buffer = &mut self.buffers[index];
-            buffer.length = buffer.length.min(left as u16);
+            buffer.length = usize::from(buffer.length).min(left) as u16;
             left -= buffer.length as usize;
             let next = buffer.next();
             if next == NONE {

@@ -64,15 +64,16 @@ fn chain_holds_bytes_written_across_its_buffers() {
 
 #[test]
 fn cut_chain_frees_its_buffers() {
-    let mut pool = Pool::new(8).unwrap();
-    for (length, cut) in [(9000, 9000), (9000, 4096), (9000, 4097), (9000, 0), (100, 60)] {
-        let packet = pool.take(length).unwrap();
+    let mut pool = Pool::new(40).unwrap();
+    let cuts = [(9000, 9000), (9000, 4096), (9000, 4097), (9000, 0), (100, 60), (65_597, 65_540)];
+    for (length, cut) in cuts {
+        let packet = pool.take_merged(length).unwrap();
         pool.cut(&packet, cut);
         let sum: usize = pool.segments(&packet).map(|segment| segment.length).sum();
         assert_eq!((pool.length(&packet), sum), (cut, cut));
-        assert_eq!(8 - pool.available(), cut.div_ceil(ROOM_BYTES).max(1));
+        assert_eq!(40 - pool.available(), cut.div_ceil(ROOM_BYTES).max(1));
         pool.free(packet);
-        assert_eq!(pool.available(), 8);
+        assert_eq!(pool.available(), 40);
     }
 }
 
