@@ -98,8 +98,8 @@ impl Front {
         let mut features = 1_u64 << 32 | 1 << 28;
         features |= u64::from(life.is_mergeable) << 15 | u64::from(life.has_events) << 29;
         features |= u64::from(life.is_packed) << 34 | u64::from(life.is_in_order) << 35;
-        self.send(2, 1, &features.to_ne_bytes(), 0);
         features |= u64::from(life.has_offloads) * OFFLOADS;
+        self.send(2, 1, &features.to_ne_bytes(), 0);
         if let Some(area) = &life.area {
             self.send_area(area, life.is_packed);
         }
