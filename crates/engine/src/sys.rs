@@ -84,6 +84,20 @@ pub(crate) fn stay_on(cpus: &rustix::thread::CpuSet) {
     let _ = rustix::thread::sched_setaffinity(None, cpus);
 }
 
+/// Lets this thread receive SIGBUS, whatever its creator has blocked: memory that another process
+/// takes away is then a signal that a handler can repair. A blocked one kills the process.
+pub(crate) fn unblock_bus_faults() {
+    #[cfg(not(miri))]
+    {
+        // SAFETY: a set is an array of words, for which all bytes zero are a value.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is this function's own.
+        unsafe { libc::sigaddset(&raw mut set, libc::SIGBUS) };
+        // SAFETY: the call reads the set alone.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+    }
+}
+
 /// The set of one processor.
 pub(crate) fn only(cpu: usize) -> rustix::thread::CpuSet {
     let mut one = rustix::thread::CpuSet::new();

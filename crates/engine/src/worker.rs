@@ -128,6 +128,7 @@ impl Worker {
         let cpus = settings.cpu.map_or_else(place::near, |cpu| Some(sys::only(cpu)));
         let thread = thread::Builder::new().name("haul-engine".into()).spawn(move || {
             cpus.iter().for_each(sys::stay_on);
+            sys::unblock_bus_faults();
             own.run();
         });
         let thread = thread

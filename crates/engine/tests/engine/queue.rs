@@ -183,3 +183,38 @@ fn short_copy_beside_long_one_sends_no_copy_to_the_cpu() {
     let processors = std::thread::available_parallelism().unwrap().get();
     assert!(processors == 1 || (0..100).any(|_| is_beside()));
 }
+
+/// A guest's memory may disappear while the helper thread copies. The signal of that can be handled
+/// only if it is not blocked.
+#[test]
+fn helper_thread_receives_bus_faults_whatever_its_creator_blocks() {
+    let opener = std::thread::spawn(|| {
+        // SAFETY: a set is an array of words, for which all bytes zero are a value.
+        let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is this function's own.
+        unsafe { libc::sigfillset(&raw mut all) };
+        // SAFETY: the call reads the set alone.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
+        let queue = Queue::worker().unwrap();
+        let copy = queue.submit(Copy::new(vec![0; 100], vec![1; 100]));
+        while !copy.is_done() {
+            std::hint::spin_loop();
+        }
+        queue
+    });
+    let _queue = opener.join().unwrap();
+    let mut helpers = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        // A thread of another test may end meanwhile.
+        let Ok(status) = std::fs::read_to_string(task.unwrap().path().join("status")) else {
+            continue;
+        };
+        let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        if value("Name:\t") == Some("haul-engine") {
+            let blocked = u64::from_str_radix(value("SigBlk:\t").unwrap(), 16).unwrap();
+            assert_eq!(blocked & 1 << (libc::SIGBUS - 1), 0, "{blocked:#x}");
+            helpers += 1;
+        }
+    }
+    assert!(helpers > 0, "no helper thread");
+}
