@@ -77,11 +77,17 @@ impl Turns {
     #[cold]
     fn change(&self, before: u64, turn: u64) {
         let relaxed = Ordering::Relaxed;
+        if before > turn + 1 {
+            // This thread read the clock, and another one changed the turn meanwhile.
+            return;
+        }
         if self.now.compare_exchange(before, turn + 1, relaxed, relaxed).is_err() {
             return;
         }
         let packets = self.packets.swap(0, relaxed);
-        self.place(turn).store(0, relaxed);
+        // Turns that nobody saw, and those of an earlier lap.
+        let skipped = before.max((turn + 1).saturating_sub(TURNS as u64))..=turn;
+        skipped.for_each(|turn| self.place(turn).store(0, relaxed));
         // The turn before was seen whole if it is the one before, and if the one before it was
         // seen too. The first turn begins anywhere.
         if before == turn && self.place(turn.wrapping_sub(2)).load(relaxed) > 0 {
@@ -190,6 +196,22 @@ mod tests {
         let compared = turns.compared().unwrap();
         assert_eq!((compared.ratio, compared.ours, compared.theirs), (0.5, 1e4, 2e4));
         assert!((8..=9).contains(&compared.count), "{compared:?}");
+        // A thread that has read the clock before others went on.
+        assert_eq!(turns.at(TURN * 30), side(30));
+        turns.count(9);
+        turns.at(TURN * 44);
+        assert_eq!(turns.compared(), Some(compared));
+    }
+
+    #[test]
+    fn turns_of_an_earlier_lap_do_not_count() {
+        let turns = Box::new(Turns::new());
+        run(&turns, 0..40, |_| 2000);
+        assert!(turns.compared().is_some());
+        // A pause in which the places of these turns come round again.
+        let later = TURNS as u64 + 100;
+        run(&turns, later..later + 4, |_| 2000);
+        assert_eq!(turns.compared(), None);
     }
 
     #[test]
