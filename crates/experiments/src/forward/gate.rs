@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use haul::forward::{Burst, Counters, DropReason, Error, Link, Packet, Pool, Port};
+use haul::forward::{Burst, Counters, DropReason, Error, Link, Offloads, Packet, Pool, Port};
 
 /// The name of the port in counters.
 pub(super) const NAME: &str = "source";
@@ -69,6 +69,11 @@ impl Port for Gate {
             before.stop(pool);
         }
         self.inner.as_mut().map_or(Ok(()), |inner| inner.service(pool))
+    }
+
+    /// A closed gate drops each packet, which needs no work.
+    fn offloads(&self) -> Offloads {
+        self.inner.as_ref().map_or(Offloads::ALL, |inner| inner.offloads())
     }
 
     fn link(&self) -> Link {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use haul::forward::{Agreement, Burst, Counters, Error, Link, Pool, Port};
+use haul::forward::{Agreement, Burst, Counters, Error, Link, Offloads, Pool, Port};
 use haul_measure::clock::Clock;
 
 use super::protocol::Metered;
@@ -90,6 +90,10 @@ impl Port for MeteredPort {
 
     fn service(&mut self, pool: &mut Pool) -> Result<(), Error> {
         self.inner.service(pool)
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.inner.offloads()
     }
 
     fn link(&self) -> Link {
