@@ -205,7 +205,6 @@ impl<W: Task + 'static> Pending<W> {
         self.inner.as_deref().expect("only an operation that was done at once has no queue")
     }
 
-    /// Takes the result of an operation that has ended.
     /// Whether the operation has ended, and its outcome is [`DONE`]: most operations, without a
     /// call.
     #[inline]
@@ -225,6 +224,7 @@ impl<W: Task + 'static> Pending<W> {
         (unsafe { W::from_raw(raw) }, Ok(W::output(Value::Written)))
     }
 
+    /// Takes the result of an operation that has ended.
     fn take(&mut self, outcome: Outcome) -> Finished<W> {
         let raw = self.release();
         let result = match outcome {

@@ -106,8 +106,8 @@ pub trait Port: Send {
     }
 
     /// Whether all packets that were sent have left the port. The worker calls it repeatedly before
-    /// [`Port::stop`], after it has sent the last packet. A port that copies packets to the other
-    /// side always returns true.
+    /// [`Port::stop`], after it has sent the last packet. A port that has copied packets
+    /// to the other side once it returns always returns true.
     fn drain(&mut self, _pool: &mut Pool) -> bool {
         true
     }

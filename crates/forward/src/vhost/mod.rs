@@ -297,7 +297,11 @@ impl Port for Vhost {
         })
     }
 
-    fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
+    fn service(&mut self, pool: &mut Pool) -> Result<(), Error> {
+        // A worker whose other port has no room may not ask for packets of this one meanwhile.
+        if self.has_kept() {
+            self.collect(pool);
+        }
         // The program may have replaced the handler of SIGBUS since the last call. If the guard
         // cannot be installed now, the next call tries again.
         let _ = guard::install();

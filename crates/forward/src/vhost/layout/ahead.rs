@@ -33,7 +33,7 @@ pub(in crate::vhost) struct Ahead<L> {
     used: UsedChains,
     /// The bursts that are on their way, in the order of the ring.
     bursts: VecDeque<OnItsWay>,
-    /// Memory for lists, so that no burst allocates.
+    /// Memory for lists, so that the ring allocates for no burst. The engine may.
     spare_chains: Vec<UsedChains>,
     spare_pairs: Vec<Pairs>,
     here: Here,
