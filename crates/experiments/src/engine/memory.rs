@@ -116,15 +116,15 @@ impl Memory {
         let mut figures = Figures::default();
         self.awake(subject);
         let repetitions = self.repetitions(self.jobs.len());
-        let all: Vec<Phases> = (0..repetitions).map(|_| self.pending(subject)).collect();
+        let all: Vec<Phases> = repeat(repetitions, || self.pending(subject));
         let phase = |of: usize| median(&all.iter().map(|phases| phases[of]).collect::<Vec<_>>());
         (figures.submit, figures.throughput, figures.complete) = (phase(0), phase(1), phase(2));
         let Some(turns) = turns else { return figures };
         let repetitions = self.repetitions(self.latencies);
-        figures.latency =
-            median(&(0..repetitions).map(|_| self.latency(subject)).collect::<Vec<_>>());
-        figures.alone = seconds(|| compute(turns));
-        figures.both = self.both(subject, turns);
+        figures.latency = median(&repeat(repetitions, || self.latency(subject)));
+        let repetitions = self.repetitions(1);
+        figures.alone = median(&repeat(repetitions, || seconds(|| compute(turns))));
+        figures.both = median(&repeat(repetitions, || self.both(subject, turns)));
         self.asleep(subject, turns, &mut figures);
         figures
     }
@@ -292,6 +292,10 @@ fn compute(turns: u64) {
         state ^= state << 17;
     }
     black_box(state);
+}
+
+fn repeat<T>(count: usize, run: impl FnMut() -> T) -> Vec<T> {
+    std::iter::repeat_with(run).take(count).collect()
 }
 
 /// The median; 0 without a sample.
