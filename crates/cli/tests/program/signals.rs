@@ -89,7 +89,7 @@ fn second_signal_after_a_moment_aborts_and_leaves_no_file() {
     let temporary = folder.path().join("temporary");
     fs::create_dir(&temporary).unwrap();
     let arguments = ["heap", "replay", trace.to_str().unwrap(), "--against", "libc"];
-    let child = start(haul(&arguments).env("TMPDIR", &temporary));
+    let mut child = start(haul(&arguments).env("TMPDIR", &temporary));
     wait_until("a folder of steps exists", || fs::read_dir(&temporary).unwrap().count() > 0);
     // The command's driver hangs, so the run cannot end by itself.
     let driver = || children(child.id()).into_iter().next();
@@ -101,11 +101,13 @@ fn second_signal_after_a_moment_aborts_and_leaves_no_file() {
     thread::sleep(MOMENT_OVER);
     let drivers = children(child.id());
     signal(&child, Signal::INT);
-    let ran = finish(child);
+    wait_until("the command ends", || child.try_wait().unwrap().is_some());
     for driver in drivers {
-        // A stopped driver ends when it continues.
+        // A stopped driver ends when it continues. One that was stopped before it became another
+        // program holds the command's output open until then.
         let _ = kill_process(Pid::from_raw(driver.cast_signed()).unwrap(), Signal::CONT);
     }
+    let ran = finish(child);
     ran.expect(130).says(&["press again to abort"]);
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
 }
