@@ -85,7 +85,7 @@ impl Turns {
             return;
         }
         let packets = self.packets.swap(0, relaxed);
-        // Turns that nobody saw, and those of an earlier lap.
+        // Turns that no thread saw, and those of an earlier lap.
         let skipped = before.max((turn + 1).saturating_sub(TURNS as u64))..=turn;
         skipped.for_each(|turn| self.place(turn).store(0, relaxed));
         // The turn before was seen whole if it is the one before, and if the one before it was
