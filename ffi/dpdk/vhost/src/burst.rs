@@ -2,7 +2,7 @@
 //! checksum, and DPDK moves the others.
 
 use core::ffi::c_int;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use haul_forward::{DeviceRing, Progress};
 
@@ -11,6 +11,7 @@ use crate::dpdk::Functions;
 use crate::gate::Side;
 use crate::layout::{Mbuf, Mempool};
 use crate::mbuf::{self, KNOWN, Packets, Taking};
+use crate::statistics::add;
 use crate::turns;
 
 /// DPDK must go on at the first packet.
@@ -155,7 +156,7 @@ impl Burst {
         let (progress, published) = self.serve(ring, ours);
         let done = progress.packets.min(count.into()) as u16;
         if done > 0 {
-            add(&ring.served, done);
+            add(&ring.served, done.into());
             if self.device.has_statistics.load(Ordering::Relaxed) {
                 // SAFETY: the caller's promise.
                 let served = unsafe { slice(packets, done) };
@@ -250,14 +251,6 @@ fn handed(ring: &Ring, moved: u16) -> u16 {
         ring.handed.fetch_add(moved.into(), Ordering::Relaxed);
     }
     moved
-}
-
-/// Adds to a counter that only a burst of this library changes: one at a time is inside the gate.
-/// An atomic addition would wait for all that the burst has written.
-#[inline]
-fn add(counter: &AtomicU64, packets: u16) {
-    let before = counter.load(Ordering::Relaxed);
-    counter.store(before.wrapping_add(packets.into()), Ordering::Relaxed);
 }
 
 /// An array of a program, which may be NULL if it is empty.

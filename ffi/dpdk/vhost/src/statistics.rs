@@ -39,25 +39,18 @@ impl Statistics {
             all += 1;
             total += bytes;
             if target[0] & 1 != 0 {
-                self.add(2 + usize::from(target == [0xFF; 6]), 1);
+                add(&self.0[2 + usize::from(target == [0xFF; 6])], 1);
             }
             let own = size_class(bytes);
             if own != class {
-                self.add(4 + class, of_class);
+                add(&self.0[4 + class], of_class);
                 (class, of_class) = (own, 0);
             }
             of_class += 1;
         }
-        self.add(4 + class, of_class);
-        self.add(0, all);
-        self.add(1, total);
-    }
-
-    /// One thread writes at a time, so that no addition is lost.
-    #[inline]
-    fn add(&self, index: usize, value: u64) {
-        let counter = &self.0[index];
-        counter.store(counter.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+        add(&self.0[4 + class], of_class);
+        add(&self.0[0], all);
+        add(&self.0[1], total);
     }
 
     /// The value of the counter with this name in librte_vhost, such as
@@ -72,6 +65,14 @@ impl Statistics {
     pub(crate) fn reset(&self) {
         self.0.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
+}
+
+/// Adds to a counter that only a burst of this library changes: one at a time is inside the gate,
+/// so that no addition is lost. An atomic addition would wait for all that the burst has written.
+#[inline]
+pub(crate) fn add(counter: &AtomicU64, value: u64) {
+    let before = counter.load(Ordering::Relaxed);
+    counter.store(before.wrapping_add(value), Ordering::Relaxed);
 }
 
 /// The class of a size: up to 63 bytes, 64, then classes of doubling sizes, with limits at 1024
