@@ -16,6 +16,7 @@ const CRC_PIECE: usize = 8 << 10;
 ///
 /// # Safety
 /// The lists of an operation with lists must be readable.
+#[inline]
 pub(crate) unsafe fn check(operation: &Operation) -> Result<(), Refusal> {
     let is_range = |start: *const u8, length: usize| is_range(start, length);
     let is_right = match *operation {

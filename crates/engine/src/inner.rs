@@ -1,5 +1,6 @@
 //! The parts of a queue: routes each operation to the engine or to the CPU, and waits for ends.
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -93,7 +94,7 @@ pub(crate) enum Started {
 
 impl Started {
     #[inline]
-    fn ended(outcome: Outcome) -> Self {
+    pub(crate) fn ended(outcome: Outcome) -> Self {
         if outcome == DONE { Self::Done } else { Self::Ended(outcome) }
     }
 }
@@ -105,47 +106,51 @@ impl Inner {
     /// Sources are readable and targets writable, lists are in place, and nothing else accesses
     /// the targets, until the operation has ended.
     #[inline]
-    pub(crate) unsafe fn begin(&self, request: Request) -> Started {
+    pub(crate) unsafe fn begin(&self, request: &Request) -> Started {
         // SAFETY: the caller's promise.
-        unsafe { self.begin_with(request, || ()) }.0
+        let done = match unsafe { self.accept(request) } {
+            // SAFETY: the place was just accepted, and the caller's promise.
+            Ok(place) if unsafe { self.launch(place.index) } => return Started::Pending(place),
+            // SAFETY: no engine has the operation, and the caller's promise.
+            Ok(_) => unsafe { cpu::execute(request) },
+            Err((_, outcome)) => outcome,
+        };
+        Started::ended(done)
     }
 
-    /// As [`begin`](Self::begin), and returns what `prepare` returns if an engine may do the
-    /// operation. It runs before the engine starts: an atomic addition behind the start waits until
-    /// the engine's processor has given up the lines that the start wrote.
+    /// Gives an operation to the engine, which [`launch`](Self::launch) starts, or does it with the
+    /// CPU.
+    ///
+    /// The caller writes what it keeps about the operation before it launches it: a load that reads
+    /// two younger stores at once waits for both, and they wait behind those of the launch until
+    /// the engine's processor has given up its lines (100 ns). So does an atomic addition.
+    ///
+    /// # Errors
+    /// Its length and how it ended, if the CPU has done it, or it was refused.
     ///
     /// # Safety
     /// As for [`begin`](Self::begin).
     #[inline]
-    pub(crate) unsafe fn begin_with<P>(
-        &self,
-        request: Request,
-        prepare: impl FnOnce() -> P,
-    ) -> (Started, Option<P>) {
-        // SAFETY: the caller's promise.
-        if let Err(refusal) = unsafe { cpu::check(&request.operation) } {
-            return (Started::Ended(Outcome::Refused(refusal)), None);
-        }
+    pub(crate) unsafe fn accept(&self, request: &Request) -> Result<Place, (usize, Outcome)> {
         // SAFETY: the caller's promise.
         let length = unsafe { request.operation.length() };
-        let engine = match &self.engine {
-            Some(engine) if length >= self.settings.cpu_below.max(1) => engine,
-            // SAFETY: the operation was checked, and the caller's promise.
-            _ => return (Started::ended(unsafe { cpu::execute(&request) }), None),
-        };
-        let prepared = prepare();
-        // SAFETY: as above.
-        let started = match unsafe { self.start(engine.as_ref(), request, length) } {
-            Some(place) => Started::Pending(place),
-            // SAFETY: as above, and the engine has not started it.
-            None => Started::ended(unsafe { cpu::execute(&request) }),
-        };
-        (started, Some(prepared))
+        // SAFETY: the caller's promise.
+        if let Err(refusal) = unsafe { cpu::check(&request.operation) } {
+            return Err((length, Outcome::Refused(refusal)));
+        }
+        if self.engine.is_some() && length >= self.settings.cpu_below.max(1) {
+            let here = Here::now();
+            if let Some(index) = self.slot_for(request, length, here) {
+                return Ok(Place { index, here });
+            }
+        }
+        // SAFETY: the operation was checked, no engine has it, and the caller's promise.
+        Err((length, unsafe { cpu::execute(request) }))
     }
 
-    /// # Safety
-    /// As for [`begin`](Self::begin).
-    unsafe fn start(&self, engine: &dyn Engine, request: Request, length: usize) -> Option<Place> {
+    /// The slot of an operation that the engine may do now.
+    fn slot_for(&self, request: &Request, length: usize, here: Here) -> Option<Index> {
+        let engine = self.engine.as_deref()?;
         let has = self.facts.verbs & request.operation.verb().bit() != 0;
         let overlaps = matches!(request.operation, Operation::Copy { target, source, length }
             if cpu::overlaps(target, source, length));
@@ -156,11 +161,7 @@ impl Inner {
         let is_left_to_cpu = || {
             length < crowded_min && engine.skips_one() || length < wake_min && !engine.is_ready()
         };
-        if wake_min > 0 && is_left_to_cpu() {
-            return None;
-        }
-        let here = Here::now();
-        if !self.is_usable(engine, here) {
+        if wake_min > 0 && is_left_to_cpu() || !self.is_usable(engine, here) {
             return None;
         }
         let index = self.slots.take().or_else(|| {
@@ -168,15 +169,24 @@ impl Inner {
             self.slots.take()
         })?;
         // SAFETY: this thread has just taken the slot.
-        unsafe { self.slots.put(index, request) };
+        unsafe { self.slots.put(index, *request) };
+        Some(index)
+    }
+
+    /// Starts an operation that was accepted. Returns false, and gives up its slot, if the engine
+    /// refuses it.
+    ///
+    /// # Safety
+    /// The place is from [`accept`](Self::accept), is launched once, and its promise still holds.
+    #[inline]
+    pub(crate) unsafe fn launch(&self, index: Index) -> bool {
         // SAFETY: the slot holds the request, and the caller's promise.
-        match unsafe { engine.start(index) } {
-            Ok(()) => Some(Place { index, here }),
-            Err(_) => {
-                self.slots.release(index);
-                None
-            }
+        let starts = |engine: &dyn Engine| unsafe { engine.start(index) }.is_ok();
+        let has_started = self.engine.as_deref().is_some_and(starts);
+        if !has_started {
+            self.slots.release(index);
         }
+        has_started
     }
 
     /// Whether the engine can be used in this process. In a child of fork, the first thread that
@@ -316,16 +326,16 @@ impl Inner {
     pub(crate) fn keep(&self, orphan: Orphan) {
         /// Attempts to take the lock. In a child of fork, a thread that does not exist may hold it.
         const ATTEMPTS: u32 = 10_000;
+        // Buffers that are leaked stay valid, also if the destructor of another one panics.
+        let orphan = ManuallyDrop::new(orphan);
         self.drop_orphans();
         for _ in 0..ATTEMPTS {
             if let Ok(mut orphans) = self.orphans.try_lock() {
-                orphans.push(orphan);
+                orphans.push(ManuallyDrop::into_inner(orphan));
                 return;
             }
             thread::yield_now();
         }
-        // Buffers that are leaked stay valid.
-        std::mem::forget(orphan);
     }
 
     /// Drops the buffers of dropped handles whose operations have ended.

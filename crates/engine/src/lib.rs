@@ -25,6 +25,7 @@
 //! - `sync`: the atomics of the protocols, the processor's or loom's;
 //! - `sys`: system calls;
 //! - `place`: the processors for a helper thread;
+//! - `crowd`: where a helper thread runs, and what it does without a processor of its own;
 //! - `crc`: CRC-32C;
 //! - `operation`: what an engine does, as addresses;
 //! - `outcome`: how an operation ends, and errors;
@@ -40,6 +41,7 @@
 //! - `bell`: an event for the end of operations;
 //! - `watcher`: looks for ends where an engine reports none;
 //! - `inner`: routes operations to an engine or to the CPU, and waits;
+//! - `flight`: an operation that an engine has, without its buffers;
 //! - `break_even`: from which sizes `auto` uses the helper thread;
 //! - `queue`: the front of every engine, and how it is opened;
 //! - `pending`: the handle of an operation over owned buffers;
@@ -54,7 +56,9 @@ mod callbacks;
 mod contract;
 mod cpu;
 mod crc;
+mod crowd;
 pub mod dsa;
+mod flight;
 mod inner;
 #[cfg(all(test, loom))]
 mod interleavings;
@@ -76,13 +80,13 @@ mod worker;
 
 pub use bell::Bell;
 pub use break_even::{BREAK_EVEN, BreakEven, break_even, set_break_even};
-pub use buffer::{Buffer, RawBuffer, Target};
+pub use buffer::{Buffer, Target};
 pub use callbacks::Callbacks;
 pub use contract::{Engine, Facts, Kind};
 pub use crc::crc32c;
 pub use haul_copy::Hint;
 pub use inner::Settings;
-pub use lists::{Batch, Lists, RawBatch, RawLists};
+pub use lists::{Batch, List, Lists};
 pub use operation::{Operation, Pair, Region, Request, Verb};
 pub use ordered::{Conflict, Ordered, Ticket};
 pub use outcome::{Access, Error, Failed, Outcome, Refusal, Trouble, Value};
@@ -90,7 +94,7 @@ pub use pending::{Finished, Pending};
 pub use queue::{Queue, WAKE_MIN};
 pub use scope::{Scope, Scoped};
 pub use slots::{Index, SLOTS_MAX, Slots};
-pub use task::{Compare, Copy, CopyCrc32c, Crc32c, Fill, RawTask, Task};
+pub use task::{Compare, Copy, CopyCrc32c, Crc32c, Fill, Task};
 pub use worker::WorkerSettings;
 
 /// The example of the crate's README, which must stay true.

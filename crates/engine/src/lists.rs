@@ -2,7 +2,7 @@
 
 use haul_copy::Hint;
 
-use crate::buffer::{Buffer, RawBuffer, Target};
+use crate::buffer::{Buffer, Target};
 use crate::operation::{Operation, Pair, Region, Request};
 use crate::outcome::Value;
 use crate::task::{Task, assert_same_length};
@@ -24,15 +24,6 @@ pub struct Lists<T, S> {
     pub sources: Vec<S>,
 }
 
-/// The raw form of [`Lists`].
-#[derive(Debug)]
-pub struct RawLists {
-    targets: Vec<RawBuffer>,
-    sources: Vec<RawBuffer>,
-    /// The regions of the targets, then those of the sources.
-    regions: RawList<Region>,
-}
-
 impl<T: Target, S: Buffer> Lists<T, S> {
     /// A gather and scatter. [`Queue::submit`](crate::Queue::submit) panics if the sums differ.
     pub fn new(targets: Vec<T>, sources: Vec<S>) -> Self {
@@ -40,41 +31,31 @@ impl<T: Target, S: Buffer> Lists<T, S> {
     }
 }
 
-// SAFETY: the request names the buffers and the regions.
+// SAFETY: the request names the buffers, which promise the rest, and the regions, whose list only
+// an engine reads until it is dropped.
 unsafe impl<T: Target, S: Buffer> Task for Lists<T, S> {
     type Output = ();
-    type Raw = RawLists;
+    type Memory = List<Region>;
 
-    fn into_raw(self) -> RawLists {
-        let targets: Vec<_> = self.targets.into_iter().map(Buffer::into_raw).collect();
-        let sources: Vec<_> = self.sources.into_iter().map(Buffer::into_raw).collect();
-        let sum = |list: &[RawBuffer]| list.iter().map(|buffer| buffer.length).sum();
-        assert_same_length(sum(&targets), sum(&sources));
-        let all = targets.iter().chain(&sources);
-        let regions: Box<[Region]> =
-            all.map(|buffer| Region { start: buffer.start, length: buffer.length }).collect();
-        RawLists { targets, sources, regions: RawList::of(regions) }
-    }
-
-    fn request(raw: &RawLists) -> Request {
-        let targets = raw.regions.start.cast_const();
-        let operation = Operation::Lists {
-            targets,
-            target_count: raw.targets.len(),
-            sources: targets.wrapping_add(raw.targets.len()),
-            source_count: raw.sources.len(),
-        };
-        Request { operation, hint: Hint::Unknown }
-    }
-
-    unsafe fn from_raw(raw: RawLists) -> Self {
-        // SAFETY: the raw form is used once, and no engine reads the list.
-        unsafe { raw.regions.free() };
-        // SAFETY: the caller's promise.
-        let targets = raw.targets.into_iter().map(|raw| unsafe { T::from_raw(raw) }).collect();
-        // SAFETY: the caller's promise.
-        let sources = raw.sources.into_iter().map(|raw| unsafe { S::from_raw(raw) }).collect();
-        Self { targets, sources }
+    fn request(&mut self) -> (Request, List<Region>) {
+        let targets = self.targets.iter_mut().map(|target| {
+            let bytes = target.bytes_mut();
+            Region { start: bytes.as_mut_ptr(), length: bytes.len() }
+        });
+        let sources = self.sources.iter().map(|source| {
+            let bytes = source.bytes();
+            Region { start: bytes.as_ptr().cast_mut(), length: bytes.len() }
+        });
+        let regions: Box<[Region]> = targets.chain(sources).collect();
+        let (to, from) = regions.split_at(self.targets.len());
+        let sum = |list: &[Region]| list.iter().map(|region| region.length).sum();
+        assert_same_length(sum(to), sum(from));
+        let (target_count, source_count) = (to.len(), from.len());
+        let regions = List::of(regions);
+        let targets = regions.start.cast_const();
+        let sources = targets.wrapping_add(target_count);
+        let operation = Operation::Lists { targets, target_count, sources, source_count };
+        (Request { operation, hint: Hint::Unknown }, regions)
     }
 
     fn output(_: Value) {}
@@ -97,14 +78,6 @@ pub struct Batch<T, S> {
     pub hint: Hint,
 }
 
-/// The raw form of [`Batch`].
-#[derive(Debug)]
-pub struct RawBatch {
-    buffers: Vec<(RawBuffer, RawBuffer)>,
-    pairs: RawList<Pair>,
-    hint: Hint,
-}
-
 impl<T: Target, S: Buffer> Batch<T, S> {
     /// A batch of copies. [`Queue::submit`](crate::Queue::submit) panics if the lengths of a pair
     /// differ.
@@ -113,37 +86,22 @@ impl<T: Target, S: Buffer> Batch<T, S> {
     }
 }
 
-// SAFETY: the request names the buffers and the list of pairs.
+// SAFETY: the request names the buffers, which promise the rest, and the list of pairs, which only
+// an engine reads until it is dropped.
 unsafe impl<T: Target, S: Buffer> Task for Batch<T, S> {
     type Output = ();
-    type Raw = RawBatch;
+    type Memory = List<Pair>;
 
-    fn into_raw(self) -> RawBatch {
-        let raw = |(target, source): (T, S)| (target.into_raw(), source.into_raw());
-        let buffers: Vec<_> = self.copies.into_iter().map(raw).collect();
-        let pair = |(target, source): &(RawBuffer, RawBuffer)| {
-            assert_same_length(target.length, source.length);
-            Pair { target: target.start, source: source.start, length: target.length }
+    fn request(&mut self) -> (Request, List<Pair>) {
+        let pair = |(target, source): &mut (T, S)| {
+            let (target, source) = (target.bytes_mut(), source.bytes());
+            assert_same_length(target.len(), source.len());
+            let length = target.len();
+            Pair { target: target.as_mut_ptr(), source: source.as_ptr(), length }
         };
-        let pairs = buffers.iter().map(pair).collect();
-        RawBatch { buffers, pairs: RawList::of(pairs), hint: self.hint }
-    }
-
-    fn request(raw: &RawBatch) -> Request {
-        let RawList { start, length } = raw.pairs;
-        Request { operation: Operation::Batch { pairs: start, count: length }, hint: raw.hint }
-    }
-
-    unsafe fn from_raw(raw: RawBatch) -> Self {
-        // SAFETY: the raw form is used once, and no engine reads the list.
-        unsafe { raw.pairs.free() };
-        let copy = |(target, source)| {
-            // SAFETY: the caller's promise.
-            let target = unsafe { T::from_raw(target) };
-            // SAFETY: the caller's promise.
-            (target, unsafe { S::from_raw(source) })
-        };
-        Self { copies: raw.buffers.into_iter().map(copy).collect(), hint: raw.hint }
+        let list = List::of(self.copies.iter_mut().map(pair).collect());
+        let operation = Operation::Batch { pairs: list.start, count: list.length };
+        (Request { operation, hint: self.hint }, list)
     }
 
     fn output(_: Value) {}
@@ -151,23 +109,23 @@ unsafe impl<T: Target, S: Buffer> Task for Batch<T, S> {
 
 /// An allocation that is not borrowed while an engine reads it.
 #[derive(Debug)]
-struct RawList<T> {
+pub struct List<T> {
     start: *mut T,
     length: usize,
 }
 
-// SAFETY: only an engine reads the list, and `free` frees it once.
-unsafe impl<T> Send for RawList<T> {}
+// SAFETY: only an engine reads the list, and it is freed once.
+unsafe impl<T> Send for List<T> {}
 
-impl<T> RawList<T> {
+impl<T> List<T> {
     fn of(list: Box<[T]>) -> Self {
         let length = list.len();
         Self { start: Box::into_raw(list).cast(), length }
     }
+}
 
-    /// # Safety
-    /// It is called once, and nothing reads the list any more.
-    unsafe fn free(self) {
+impl<T> Drop for List<T> {
+    fn drop(&mut self) {
         let list = std::ptr::slice_from_raw_parts_mut(self.start, self.length);
         // SAFETY: the parts are those of the box in `of`.
         drop(unsafe { Box::from_raw(list) });

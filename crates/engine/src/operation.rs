@@ -119,6 +119,7 @@ impl Operation {
     ///
     /// # Safety
     /// The lists of [`Lists`](Self::Lists) and [`Batch`](Self::Batch) must be readable.
+    #[inline]
     #[must_use]
     pub unsafe fn length(&self) -> usize {
         match *self {

@@ -2,20 +2,23 @@
 
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
+use std::hint::black_box;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::bell::Bell;
 use crate::buffer::{Buffer, Target};
-use crate::inner::{Inner, Orphan, Started};
-use crate::operation::Operation;
+use crate::cpu;
+use crate::flight::{Armed, Flight};
+use crate::inner::{Inner, Orphan};
+use crate::operation::{Operation, Request};
 use crate::outcome::{Failed, Outcome, Value};
 use crate::queue::Queue;
 use crate::slots::DONE;
-use crate::task::{Copy, Task};
+use crate::task::{Copy, Lent, Task};
 
 /// An operation over owned buffers, which it hands back when it has ended: by [`wait`](Self::wait),
 /// [`try_wait`](Self::try_wait), as a [`Future`], through a [`Bell`] or through
@@ -55,18 +58,35 @@ use crate::task::{Copy, Task};
 /// let two = queue.submit(Copy::new(second, first));
 /// ```
 #[must_use = "the result says whether all bytes are there"]
+// The task comes first, at the same place in every state: moving it costs as much as a copy of
+// 1 KiB if its place shifts, because a load that reads parts of two younger stores waits for both.
+#[repr(C)]
 pub struct Pending<W: Task + 'static> {
-    /// `None` if the operation was done at once.
-    inner: Option<Arc<Inner>>,
-    started: Started,
-    /// `None` after the result was taken.
-    raw: Option<W::Raw>,
-    of: PhantomData<W>,
+    lent: Lent<W>,
+    state: State,
+}
+
+/// As [`Started`](crate::inner::Started), with what a handle needs that may outlive its queue.
+enum State {
+    /// It ended in `submit`, and its outcome is [`DONE`]. Of this many bytes.
+    Done(usize),
+    /// It ended in `submit` otherwise.
+    Ended(usize, Result<Value, Box<Failed>>),
+    Started(Flight),
+    /// The result was taken.
+    Taken,
 }
 
 impl<W: Task + 'static> fmt::Debug for Pending<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").field("started", &self.started).finish_non_exhaustive()
+        let mut tuple = f.debug_tuple("Pending");
+        match &self.state {
+            State::Done(bytes) => tuple.field(&format_args!("{bytes} bytes done")),
+            State::Ended(_, result) => tuple.field(result),
+            State::Started(flight) => tuple.field(&flight.place),
+            State::Taken => tuple.field(&format_args!("taken")),
+        };
+        tuple.finish()
     }
 }
 
@@ -97,61 +117,87 @@ impl Queue {
     /// assert_eq!((copy.target.len(), result), (1 << 20, Ok(())));
     /// # Ok::<(), haul_engine::Error>(())
     /// ```
+    #[inline]
     pub fn submit<W: Task + 'static>(&self, task: W) -> Pending<W> {
-        let raw = task.into_raw();
-        // SAFETY: the buffers belong to the raw form, which is kept until the operation has ended,
-        // or leaked.
-        let begun = unsafe { self.inner.begin_with(W::request(&raw), || Arc::clone(&self.inner)) };
-        let (started, inner) = match begun {
-            (Started::Done, _) => (Started::Done, None),
-            (started, None) => (started, Some(Arc::clone(&self.inner))),
-            pending => pending,
+        let (lent, request) = Lent::new(task);
+        let inner = &self.inner;
+        // SAFETY: the memory is lent until the operation has ended, or is leaked.
+        let state = match unsafe { inner.accept(&request) } {
+            Ok(place) => State::Started(Flight { inner: Arc::clone(inner), place }),
+            Err((length, outcome)) => State::ended(inner, length, outcome),
         };
-        Pending { inner, started, raw: Some(raw), of: PhantomData }
+        let mut pending = Pending { lent, state };
+        if let State::Started(Flight { place, .. }) = pending.state {
+            // It is in memory before the launch. See `Inner::accept`.
+            black_box(&mut pending);
+            // SAFETY: as above.
+            if !unsafe { inner.launch(place.index) } {
+                // It has no slot any more.
+                pending.state = State::Taken;
+                // SAFETY: the operation was accepted, its memory is lent, and no engine has it.
+                pending.state = unsafe { State::refused(inner, &request) };
+            }
+        }
+        pending
+    }
+}
+
+impl State {
+    /// An operation of this many bytes that ended in `submit`.
+    #[inline]
+    fn ended(inner: &Inner, length: usize, outcome: Outcome) -> Self {
+        if outcome == DONE {
+            return Self::Done(length);
+        }
+        Self::Ended(length, inner.value(outcome).map_err(Box::new))
+    }
+
+    /// Does with the CPU what the engine refused, and whose slot was released.
+    ///
+    /// # Safety
+    /// The operation was accepted, its memory is lent, and no engine has it.
+    #[cold]
+    unsafe fn refused(inner: &Inner, request: &Request) -> Self {
+        // SAFETY: lists are lent too.
+        let length = unsafe { request.operation.length() };
+        // SAFETY: the caller's promise.
+        Self::ended(inner, length, unsafe { cpu::execute(request) })
     }
 }
 
 impl<W: Task + 'static> Pending<W> {
     /// Whether the operation has ended. Does bounded work.
+    #[inline]
     #[must_use]
     pub fn is_done(&self) -> bool {
-        if self.is_written() {
-            return true;
-        }
-        self.outcome().is_some()
+        self.is_written()
+            || match &self.state {
+                State::Started(flight) => flight.outcome().is_some(),
+                _ => true,
+            }
     }
 
     /// Waits for the end, and hands back the buffers. This thread takes part in a copy of a helper
     /// thread, then polls some hundred times, then sleeps. A signal does not end the wait.
-    pub fn wait(mut self) -> Finished<W> {
-        if self.is_written() {
-            return self.take_written();
-        }
-        let outcome = match self.started {
-            Started::Done => DONE,
-            Started::Ended(outcome) => outcome,
-            // SAFETY: the place is not released before `take`, and the buffers are in `raw`.
-            Started::Pending(place) => unsafe { self.inner().wait(place, None) }
-                .expect("a wait without a deadline returns at the end"),
-        };
-        self.take(outcome)
+    #[inline]
+    pub fn wait(self) -> Finished<W> {
+        if self.is_written() { self.written() } else { self.wait_longer() }
+    }
+
+    fn wait_longer(self) -> Finished<W> {
+        let State::Started(flight) = &self.state else { return self.at_once() };
+        let outcome = flight.wait(None);
+        self.finished(outcome.expect("a wait without a deadline returns at the end"))
     }
 
     /// Like [`wait`](Self::wait), at most for this time.
     ///
     /// # Errors
     /// This handle, if the time is over.
-    pub fn wait_for(mut self, time: Duration) -> Result<Finished<W>, Self> {
-        let outcome = match self.started {
-            Started::Done => Some(DONE),
-            Started::Ended(outcome) => Some(outcome),
-            // SAFETY: as in `wait`.
-            Started::Pending(place) => unsafe {
-                self.inner().wait(place, Instant::now().checked_add(time))
-            },
-        };
-        match outcome {
-            Some(outcome) => Ok(self.take(outcome)),
+    pub fn wait_for(self, time: Duration) -> Result<Finished<W>, Self> {
+        let State::Started(flight) = &self.state else { return Ok(self.at_once()) };
+        match flight.wait(Instant::now().checked_add(time)) {
+            Some(outcome) => Ok(self.finished(outcome)),
             None => Err(self),
         }
     }
@@ -160,26 +206,82 @@ impl<W: Task + 'static> Pending<W> {
     ///
     /// # Errors
     /// This handle, if it has not.
-    pub fn try_wait(mut self) -> Result<Finished<W>, Self> {
-        match self.outcome() {
-            Some(outcome) => Ok(self.take(outcome)),
+    pub fn try_wait(self) -> Result<Finished<W>, Self> {
+        let State::Started(flight) = &self.state else { return Ok(self.at_once()) };
+        match flight.outcome() {
+            Some(outcome) => Ok(self.finished(outcome)),
             None => Err(self),
         }
+    }
+
+    /// Whether the operation has ended, and its outcome is [`DONE`]: most operations, without a
+    /// call.
+    #[inline]
+    fn is_written(&self) -> bool {
+        match &self.state {
+            State::Done(_) => true,
+            State::Started(flight) => flight.inner.slots.is_written(flight.place.index),
+            _ => false,
+        }
+    }
+
+    /// The result of an operation whose outcome is [`DONE`].
+    #[inline]
+    fn written(self) -> Finished<W> {
+        let kept = ManuallyDrop::new(self);
+        if let State::Started(flight) = &kept.state {
+            flight.inner.slots.release(flight.place.index);
+            // SAFETY: the value is not used or dropped afterwards.
+            drop(unsafe { std::ptr::read(&raw const flight.inner) });
+        }
+        // SAFETY: as above.
+        let lent = unsafe { std::ptr::read(&raw const kept.lent) };
+        // SAFETY: the operation has ended, and the result is taken once.
+        (unsafe { lent.take() }, Ok(W::output(Value::Written)))
+    }
+
+    /// The result of an operation that ended in `submit`.
+    fn at_once(self) -> Finished<W> {
+        if self.is_written() {
+            return self.written();
+        }
+        let (lent, state) = self.into_parts();
+        let State::Ended(_, result) = state else { panic!("a result is taken once") };
+        // SAFETY: the operation has ended, and the result is taken once.
+        (unsafe { lent.take() }, result.map(W::output).map_err(|failed| *failed))
+    }
+
+    /// The result of an operation that an engine has ended.
+    fn finished(self, outcome: Outcome) -> Finished<W> {
+        let (lent, state) = self.into_parts();
+        let State::Started(Flight { inner, place }) = state else {
+            unreachable!("only an engine's operation is pending")
+        };
+        // SAFETY: the place is not released before.
+        let request = unsafe { inner.slots.request(place.index) };
+        inner.slots.release(place.index);
+        // SAFETY: the operation has ended, and its memory is lent.
+        let outcome = unsafe { inner.finish(&request, outcome) };
+        let result = inner.value(outcome).map(W::output);
+        // SAFETY: the operation has ended, and the result is taken once.
+        (unsafe { lent.take() }, result)
+    }
+
+    fn into_parts(self) -> (Lent<W>, State) {
+        let kept = ManuallyDrop::new(self);
+        // SAFETY: the value is not used or dropped afterwards.
+        let lent = unsafe { std::ptr::read(&raw const kept.lent) };
+        // SAFETY: as above.
+        (lent, unsafe { std::ptr::read(&raw const kept.state) })
     }
 
     /// How many bytes at the beginning of the target are written.
     #[must_use]
     pub fn bytes_done(&self) -> usize {
-        let Some(raw) = &self.raw else { return 0 };
-        // SAFETY: lists are in place while the raw form exists.
-        let length = unsafe { W::request(raw).operation.length() };
-        match (self.outcome(), self.started) {
-            (Some(Outcome::Done(_)), _) => length,
-            (Some(Outcome::Partial { bytes_done, .. }), _) => bytes_done.min(length),
-            (None, Started::Pending(place)) => {
-                self.inner().slots.bytes_done(place.index).min(length)
-            }
-            _ => 0,
+        match &self.state {
+            State::Done(length) | State::Ended(length, Ok(_)) => *length,
+            State::Started(flight) => flight.bytes_done(),
+            State::Ended(_, Err(_)) | State::Taken => 0,
         }
     }
 
@@ -191,89 +293,10 @@ impl<W: Task + 'static> Pending<W> {
         }
     }
 
-    fn outcome(&self) -> Option<Outcome> {
-        match self.started {
-            Started::Done => Some(DONE),
-            Started::Ended(outcome) => Some(outcome),
-            // SAFETY: the place is not released before `take`, and the buffers are in `raw`.
-            Started::Pending(place) => unsafe { self.inner().poll(place) },
-        }
-    }
-
-    /// The queue of an operation that was not done at once.
-    fn inner(&self) -> &Inner {
-        self.inner.as_deref().expect("only an operation that was done at once has no queue")
-    }
-
-    /// Whether the operation has ended, and its outcome is [`DONE`]: most operations, without a
-    /// call.
-    #[inline]
-    fn is_written(&self) -> bool {
-        match self.started {
-            Started::Done => true,
-            Started::Pending(place) => self.inner().slots.is_written(place.index),
-            Started::Ended(_) => false,
-        }
-    }
-
-    /// The result of an operation whose outcome is [`DONE`].
-    #[inline]
-    fn take_written(&mut self) -> Finished<W> {
-        let raw = self.release();
-        // SAFETY: `raw` is this task's, and its operation has ended.
-        (unsafe { W::from_raw(raw) }, Ok(W::output(Value::Written)))
-    }
-
-    /// Takes the result of an operation that has ended.
-    fn take(&mut self, outcome: Outcome) -> Finished<W> {
-        let raw = self.release();
-        let result = match outcome {
-            Outcome::Done(value) => Ok(value),
-            outcome => {
-                // SAFETY: the operation has ended, and its buffers are in `raw`.
-                let outcome = unsafe { self.inner().finish(&W::request(&raw), outcome) };
-                self.inner().value(outcome)
-            }
-        };
-        let result = result.map(W::output);
-        // SAFETY: `raw` is this task's, and its operation has ended.
-        (unsafe { W::from_raw(raw) }, result)
-    }
-
-    /// The buffers of an operation that has ended.
-    #[inline]
-    fn release(&mut self) -> W::Raw {
-        let raw = self.raw.take().expect("a result is taken once");
-        if let Started::Pending(place) = self.started {
-            self.inner().slots.release(place.index);
-        }
-        raw
-    }
-
     /// What stores a waker for this handle's operation.
     pub(crate) fn armed(&self) -> Armed {
-        Armed { inner: self.inner.clone(), started: self.started }
-    }
-}
-
-/// Stores a waker for a pending operation.
-pub(crate) struct Armed {
-    /// `None` if the operation was done at once.
-    inner: Option<Arc<Inner>>,
-    started: Started,
-}
-
-impl Armed {
-    /// Stores the waker. Returns false if the operation has ended.
-    pub(crate) fn arm(&self, waker: &Waker) -> bool {
-        let (Some(inner), Started::Pending(place)) = (&self.inner, self.started) else {
-            return false;
-        };
-        if !inner.arm(place, waker) {
-            return false;
-        }
-        inner.watch(place);
-        true
+        let State::Started(flight) = &self.state else { return Armed(None) };
+        Armed(Some((Arc::clone(&flight.inner), flight.place)))
     }
 }
 
@@ -281,12 +304,17 @@ impl<T: Target + 'static, S: Buffer + 'static> Pending<Copy<T, S>> {
     /// The bytes of the target that are written already, while the copy goes on.
     #[must_use]
     pub fn ready(&self) -> &[u8] {
-        let count = self.bytes_done();
-        let start = self.raw.as_ref().map(|raw| <Copy<T, S> as Task>::request(raw).operation);
-        match start {
+        let flight = match &self.state {
+            // SAFETY: the operation has ended, and its result is not taken.
+            State::Done(_) => return unsafe { self.lent.get() }.target.bytes(),
+            State::Started(flight) => flight,
+            State::Ended(..) | State::Taken => return &[],
+        };
+        let count = flight.bytes_done();
+        match flight.request().operation {
             // SAFETY: the engine writes the first `count` bytes no more, and the target lives as
             // long as this handle.
-            Some(Operation::Copy { target, .. }) if count > 0 => unsafe {
+            Operation::Copy { target, .. } if count > 0 => unsafe {
                 std::slice::from_raw_parts(target, count)
             },
             _ => &[],
@@ -300,46 +328,51 @@ impl<W: Task + 'static> Future for Pending<W> {
     type Output = Finished<W>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        assert!(self.raw.is_some(), "a future is not polled after it has resolved");
-        if let Some(outcome) = self.outcome() {
-            return Poll::Ready(self.take(outcome));
+        assert!(
+            !matches!(self.state, State::Taken),
+            "a future is not polled after it has resolved"
+        );
+        // The operation may end between the first question and the waker's arrival.
+        if self.is_done() || !self.armed().arm(context.waker()) && self.is_done() {
+            let taken = Self { lent: Lent::nothing(), state: State::Taken };
+            return Poll::Ready(std::mem::replace(&mut *self, taken).wait());
         }
-        if self.armed().arm(context.waker()) {
-            return Poll::Pending;
-        }
-        match self.outcome() {
-            Some(outcome) => Poll::Ready(self.take(outcome)),
-            None => Poll::Pending,
-        }
+        Poll::Pending
     }
 }
 
-/// Buffers in their raw form, which are dropped with this value.
-struct Buffers<W: Task>(Option<W::Raw>);
+/// A task that was lent, which is dropped with this value.
+struct Kept<W: Task>(Option<Lent<W>>);
 
-// SAFETY: the raw form may be sent, and a task allows every thread to make it from the raw form and
-// to drop it.
-unsafe impl<W: Task> Send for Buffers<W> {}
+// SAFETY: a task allows every thread to drop it.
+unsafe impl<W: Task> Send for Kept<W> {}
 
-impl<W: Task> Drop for Buffers<W> {
+impl<W: Task> Drop for Kept<W> {
     fn drop(&mut self) {
-        if let Some(raw) = self.0.take() {
-            // SAFETY: the value is dropped only after the operation has ended.
-            drop(unsafe { W::from_raw(raw) });
+        if let Some(lent) = self.0.take() {
+            // SAFETY: the value is dropped when no engine can access the memory any more.
+            drop(unsafe { lent.take() });
         }
     }
 }
 
 impl<W: Task + 'static> Drop for Pending<W> {
     fn drop(&mut self) {
-        let Some(raw) = self.raw.take() else { return };
-        let buffers = Buffers::<W>(Some(raw));
-        let (Some(inner), Started::Pending(place)) = (&self.inner, self.started) else { return };
-        // SAFETY: the place is released only here, and `buffers` exists.
-        if unsafe { inner.has_ended_unasked(place) } {
-            inner.slots.release(place.index);
-        } else {
-            inner.keep(Orphan { place, buffers: Box::new(buffers) });
+        if matches!(self.state, State::Taken) {
+            return;
         }
+        // SAFETY: the result is not taken, and the value is not used afterwards.
+        let lent = unsafe { std::ptr::read(&raw const self.lent) };
+        if let State::Started(Flight { inner, place }) = &self.state {
+            // If this panics, the task is leaked, as its memory may be in use.
+            // SAFETY: a handle that is dropped has not released its place.
+            if !unsafe { inner.has_ended_unasked(*place) } {
+                inner.keep(Orphan { place: *place, buffers: Box::new(Kept(Some(lent))) });
+                return;
+            }
+            inner.slots.release(place.index);
+        }
+        // SAFETY: the operation has ended.
+        drop(unsafe { lent.take() });
     }
 }

@@ -2,31 +2,32 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::hint::black_box;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
 use crate::buffer::{Buffer, Target};
+use crate::cpu;
 use crate::inner::{Inner, Place, Started};
 use crate::operation::Operation;
 use crate::outcome::{Failed, Outcome};
 use crate::pending::Finished;
 use crate::queue::Queue;
 use crate::slots::DONE;
-use crate::task::{Copy, Task};
+use crate::task::{Copy, Lent, Task};
 
 /// Starts operations over buffers that are borrowed for the scope. See [`Queue::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    shared: Shared,
+    shared: Shared<'env>,
     /// Neither lifetime may shrink.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
 /// What a scope and its handles share.
-struct Shared {
-    inner: Arc<Inner>,
-    /// The operations whose result is not taken.
+struct Shared<'a> {
+    inner: &'a Inner,
+    /// The operations of the engine whose result is not taken. Allocated once, for all slots.
     open: RefCell<Vec<Open>>,
     /// The first failure of an operation whose result was not taken.
     failed: Cell<Option<Outcome>>,
@@ -53,7 +54,8 @@ impl Queue {
     /// If a device hangs, and does not even let itself be closed, this call waits for ever:
     /// returning would give back memory that the device may still write.
     ///
-    /// Cost: one allocation.
+    /// Cost: one allocation, when the engine takes the first operation; none if the CPU does
+    /// everything.
     ///
     /// # Errors
     /// The first failure of an operation that ended in `submit`, or whose result `body` did not
@@ -124,11 +126,8 @@ impl Queue {
         &'env self,
         body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     ) -> Result<T, Failed> {
-        let shared = Shared {
-            inner: Arc::clone(&self.inner),
-            open: RefCell::new(Vec::with_capacity(self.inner.slots.count())),
-            failed: Cell::new(None),
-        };
+        let shared =
+            Shared { inner: &self.inner, open: RefCell::new(Vec::new()), failed: Cell::new(None) };
         let scope = Scope { shared, scope: PhantomData, env: PhantomData };
         let returned = catch_unwind(AssertUnwindSafe(|| body(&scope)));
         scope.shared.close();
@@ -146,32 +145,42 @@ impl<'scope> Scope<'scope, '_> {
     /// Starts an operation over buffers that live as long as the scope. Never waits: if the engine
     /// cannot take it, this thread does it now.
     ///
-    /// Cost: no allocation, but for [`Lists`](crate::Lists); no system call, unless a helper thread
-    /// sleeps or a device is used by `write`.
+    /// Cost: no allocation, but for [`Lists`](crate::Lists) and the scope's own; no system call,
+    /// unless a helper thread sleeps or a device is used by `write`.
     ///
     /// # Panics
     /// If the lengths of the buffers do not match.
     pub fn submit<W: Task + 'scope>(&'scope self, task: W) -> Scoped<'scope, W> {
-        let raw = task.into_raw();
+        let (lent, request) = Lent::new(task);
         let shared = &self.shared;
         if shared.open.borrow().len() >= shared.inner.slots.count() {
             shared.sweep();
         }
         // SAFETY: `close` waits for the operation before the borrows of its buffers end, and its
-        // other memory belongs to the raw form, which is leaked, or dropped after the end.
-        let started = unsafe { shared.inner.begin(W::request(&raw)) };
-        match started {
-            Started::Pending(place) => {
-                shared.open.borrow_mut().push(Open { place, is_alone: false });
+        // other memory is lent, and is leaked, or dropped after the end.
+        let started = match unsafe { shared.inner.accept(&request) } {
+            Ok(place) => Started::Pending(place),
+            Err((_, outcome)) => shared.ended(outcome),
+        };
+        let mut scoped = Scoped { shared, started, lent: Some(lent) };
+        if let Started::Pending(place) = started {
+            shared.add(place);
+            // It is in memory before the launch. See `Inner::accept`.
+            black_box(&mut scoped);
+            // SAFETY: as above.
+            if !unsafe { shared.inner.launch(place.index) } {
+                shared.remove(place);
+                // It has no slot any more.
+                scoped.started = Started::Done;
+                // SAFETY: the operation was accepted, its memory is lent, and no engine has it.
+                scoped.started = shared.ended(unsafe { cpu::execute(&request) });
             }
-            Started::Done => {}
-            Started::Ended(outcome) => shared.note(outcome),
         }
-        Scoped { shared, started, raw: Some(raw), of: PhantomData }
+        scoped
     }
 }
 
-impl Shared {
+impl Shared<'_> {
     /// Takes the results of operations that have ended and whose handles were dropped.
     fn sweep(&self) {
         let is_over = |open: &Open| {
@@ -184,6 +193,20 @@ impl Shared {
             let open = self.open.borrow_mut().swap_remove(number);
             self.end(open.place);
         }
+    }
+
+    fn add(&self, place: Place) {
+        let mut open = self.open.borrow_mut();
+        if open.capacity() == 0 {
+            open.reserve_exact(self.inner.slots.count());
+        }
+        open.push(Open { place, is_alone: false });
+    }
+
+    /// An operation that ended in `submit`.
+    fn ended(&self, outcome: Outcome) -> Started {
+        self.note(outcome);
+        Started::ended(outcome)
     }
 
     /// Waits for all operations.
@@ -225,11 +248,10 @@ impl Shared {
 /// An operation over borrowed buffers, which it hands back when it has ended. If it is dropped or
 /// leaked, the scope waits for the operation; a drop waits itself if there are buffers to drop.
 pub struct Scoped<'scope, W: Task> {
-    shared: &'scope Shared,
+    shared: &'scope Shared<'scope>,
     started: Started,
     /// `None` after the result was taken.
-    raw: Option<W::Raw>,
-    of: PhantomData<W>,
+    lent: Option<Lent<W>>,
 }
 
 impl<W: Task> fmt::Debug for Scoped<'_, W> {
@@ -255,7 +277,7 @@ impl<W: Task> Scoped<'_, W> {
     }
 
     fn take(&mut self) -> Option<Finished<W>> {
-        let raw = self.raw.take()?;
+        let lent = self.lent.take()?;
         let outcome = match self.started {
             Started::Done => DONE,
             Started::Ended(outcome) => outcome,
@@ -265,8 +287,8 @@ impl<W: Task> Scoped<'_, W> {
             }
         };
         let result = self.shared.inner.value(outcome).map(W::output);
-        // SAFETY: `raw` is this task's, and its operation has ended.
-        Some((unsafe { W::from_raw(raw) }, result))
+        // SAFETY: the operation has ended.
+        Some((unsafe { lent.take() }, result))
     }
 }
 
@@ -274,18 +296,24 @@ impl<T: Target, S: Buffer> Scoped<'_, Copy<T, S>> {
     /// The bytes of the target that are written already, while the copy goes on.
     #[must_use]
     pub fn ready(&self) -> &[u8] {
-        let request = self.raw.as_ref().map(|raw| <Copy<T, S> as Task>::request(raw).operation);
-        let Some(Operation::Copy { target, length, .. }) = request else { return &[] };
-        let count = match self.started {
-            Started::Done | Started::Ended(Outcome::Done(_)) => length,
-            Started::Ended(_) => 0,
-            // An operation that has ended has not always written all: the scope's end finishes it.
-            Started::Pending(place) => match self.shared.inner.slots.outcome(place.index) {
-                Some(Outcome::Done(_)) => length,
-                Some(Outcome::Partial { bytes_done, .. }) => bytes_done.min(length),
-                Some(_) => 0,
-                None => self.shared.inner.slots.bytes_done(place.index).min(length),
-            },
+        let inner = self.shared.inner;
+        let place = match (self.started, &self.lent) {
+            (Started::Done | Started::Ended(Outcome::Done(_)), Some(lent)) => {
+                // SAFETY: no engine has the operation.
+                return unsafe { lent.get() }.target.bytes();
+            }
+            (Started::Pending(place), Some(_)) => place,
+            _ => return &[],
+        };
+        // SAFETY: the place is released only when this handle ends.
+        let request = unsafe { inner.slots.request(place.index) };
+        let Operation::Copy { target, length, .. } = request.operation else { return &[] };
+        // An operation that has ended has not always written all: the scope's end finishes it.
+        let count = match inner.slots.outcome(place.index) {
+            Some(Outcome::Done(_)) => length,
+            Some(Outcome::Partial { bytes_done, .. }) => bytes_done.min(length),
+            Some(_) => 0,
+            None => inner.slots.bytes_done(place.index).min(length),
         };
         if count == 0 {
             return &[];
@@ -298,10 +326,10 @@ impl<T: Target, S: Buffer> Scoped<'_, Copy<T, S>> {
 
 impl<W: Task> Drop for Scoped<'_, W> {
     fn drop(&mut self) {
-        // The engine reads memory of the raw form too.
-        if std::mem::needs_drop::<W>() || std::mem::needs_drop::<W::Raw>() {
+        // Both are dropped here, or never.
+        if std::mem::needs_drop::<W>() || std::mem::needs_drop::<W::Memory>() {
             drop(self.take());
-        } else if let (Some(_), Started::Pending(place)) = (&self.raw, self.started) {
+        } else if let (Some(_), Started::Pending(place)) = (&self.lent, self.started) {
             let mut open = self.shared.open.borrow_mut();
             let own = open.iter_mut().find(|open| open.place.index == place.index);
             own.into_iter().for_each(|open| open.is_alone = true);

@@ -7,7 +7,7 @@ use rustix::fd::OwnedFd;
 use crate::sync::AtomicU32;
 
 /// Sleeps while the word has this value, at most for this time. May return early.
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), miri)))]
 pub(crate) fn sleep(word: &AtomicU32, value: u32, at_most: Option<Duration>) {
     use rustix::thread::futex;
     let timeout = at_most.map(|time| rustix::fs::Timespec {
@@ -20,7 +20,7 @@ pub(crate) fn sleep(word: &AtomicU32, value: u32, at_most: Option<Duration>) {
 
 /// Wakes all threads that sleep on the word. Returns false if the kernel refuses: a filter of
 /// system calls may.
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), miri)))]
 pub(crate) fn wake_all(word: &AtomicU32) -> bool {
     use rustix::thread::futex;
     futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32).is_ok()
@@ -59,13 +59,16 @@ pub(crate) fn barrier() -> bool {
     false
 }
 
-/// loom's threads do not sleep: they let another thread run.
-#[cfg(all(test, loom))]
+/// Threads of loom and of Miri do not sleep: they let another thread run.
+#[cfg(any(all(test, loom), miri))]
 pub(crate) fn sleep(_word: &AtomicU32, _value: u32, _at_most: Option<Duration>) {
+    #[cfg(miri)]
+    std::thread::yield_now();
+    #[cfg(not(miri))]
     loom::thread::yield_now();
 }
 
-#[cfg(all(test, loom))]
+#[cfg(any(all(test, loom), miri))]
 pub(crate) fn wake_all(_word: &AtomicU32) -> bool {
     true
 }

@@ -1,6 +1,8 @@
 //! The operations over buffers: what a program submits, and gets back when it is done.
 
-use crate::buffer::{Buffer, RawBuffer, Target};
+use std::mem::{ManuallyDrop, MaybeUninit};
+
+use crate::buffer::{Buffer, Target};
 use crate::operation::{Operation, Request};
 use crate::outcome::Value;
 use haul_copy::Hint;
@@ -8,43 +10,84 @@ use haul_copy::Hint;
 /// An operation over buffers.
 ///
 /// # Safety
-/// `request` names only memory of the buffers, or of allocations of the raw form. Another thread
-/// may call `from_raw` and drop the result.
+/// The request names only memory of the buffers, or of the second value. As long as neither the
+/// task nor this value is used or dropped, the memory stays at its address, wherever they are moved
+/// to, and no other code accesses it. As the second value moves after the request has its
+/// addresses, it has no `Box` or `&mut`, whose moves invalidate pointers; a `Vec` or a raw pointer
+/// is right. Another thread may drop both.
 pub unsafe trait Task: Sized {
     /// What the operation computes.
     type Output;
-    /// The operation while it is pending.
-    type Raw: Send;
+    /// Memory besides the buffers that an engine reads, such as a list.
+    type Memory: Send;
 
-    /// Takes the buffers apart.
-    fn into_raw(self) -> Self::Raw;
-
-    /// What an engine is asked to do.
-    fn request(raw: &Self::Raw) -> Request;
-
-    /// Puts the buffers together again.
-    ///
-    /// # Safety
-    /// `raw` is from `into_raw` of this type, is used once, and no engine accesses its memory.
-    unsafe fn from_raw(raw: Self::Raw) -> Self;
+    /// What an engine is asked to do, and the memory that the request names besides the buffers.
+    fn request(&mut self) -> (Request, Self::Memory);
 
     /// What the operation computed.
     fn output(value: Value) -> Self::Output;
 }
 
-/// The raw form of an operation over at most two buffers.
-#[derive(Clone, Copy, Debug)]
-pub struct RawTask {
-    first: RawBuffer,
-    second: RawBuffer,
-    /// The byte of a fill, or the seed of a CRC-32C.
-    number: u32,
-    hint: Hint,
+/// Drops a task whose `request` panics.
+struct Guard<W>(MaybeUninit<W>);
+
+impl<W> Drop for Guard<W> {
+    fn drop(&mut self) {
+        // SAFETY: the value was written, and no engine has it.
+        unsafe { self.0.assume_init_drop() };
+    }
 }
 
-// SAFETY: its addresses are those of buffers that may be used by another thread.
-unsafe impl Send for RawTask {}
+/// A task whose memory an engine may access. The task is not a value of its type meanwhile, because
+/// the compiler may assume that nothing else writes what a value of some types refers to.
+#[repr(C)]
+pub(crate) struct Lent<W: Task> {
+    task: MaybeUninit<W>,
+    memory: MaybeUninit<W::Memory>,
+}
 
+impl<W: Task> Lent<W> {
+    /// Lends the task, and returns what an engine is asked to do.
+    #[inline]
+    pub(crate) fn new(task: W) -> (Self, Request) {
+        let mut guard = Guard(MaybeUninit::new(task));
+        // SAFETY: the value was just written. From here on, it moves only as bytes of
+        // `MaybeUninit`, so that no move invalidates the pointers of the request.
+        let (request, memory) = unsafe { guard.0.assume_init_mut() }.request();
+        let guard = ManuallyDrop::new(guard);
+        // SAFETY: the guard is not used or dropped afterwards.
+        let task = unsafe { std::ptr::read(&raw const guard.0) };
+        (Self { task, memory: MaybeUninit::new(memory) }, request)
+    }
+
+    /// No task.
+    pub(crate) fn nothing() -> Self {
+        Self { task: MaybeUninit::uninit(), memory: MaybeUninit::uninit() }
+    }
+
+    /// The task.
+    ///
+    /// # Safety
+    /// It was not taken, and no engine accesses its memory.
+    pub(crate) unsafe fn get(&self) -> &W {
+        // SAFETY: it was written in `new`, and the caller's promise.
+        unsafe { self.task.assume_init_ref() }
+    }
+
+    /// Hands back the task.
+    ///
+    /// # Safety
+    /// It was not taken, and no engine accesses its memory any more.
+    #[inline]
+    pub(crate) unsafe fn take(self) -> W {
+        // SAFETY: it was written in `new`, and the caller's promise.
+        drop(unsafe { self.memory.assume_init() });
+        // SAFETY: as above.
+        unsafe { self.task.assume_init() }
+    }
+}
+
+#[inline]
 pub(crate) fn assert_same_length(target: usize, source: usize) {
     assert!(
         target == source,
@@ -83,30 +126,18 @@ impl<T: Target, S: Buffer> Copy<T, S> {
     }
 }
 
-// SAFETY: the request names the two buffers.
+// SAFETY: the request names the two buffers, which promise the rest.
 unsafe impl<T: Target, S: Buffer> Task for Copy<T, S> {
     type Output = ();
-    type Raw = RawTask;
-
-    fn into_raw(self) -> RawTask {
-        let (first, second) = (self.target.into_raw(), self.source.into_raw());
-        assert_same_length(first.length, second.length);
-        RawTask { first, second, number: 0, hint: self.hint }
-    }
+    type Memory = ();
 
     #[inline]
-    fn request(raw: &RawTask) -> Request {
-        let (target, source) = (raw.first.start, raw.second.start.cast_const());
-        let operation = Operation::Copy { target, source, length: raw.first.length };
-        Request { operation, hint: raw.hint }
-    }
-
-    unsafe fn from_raw(raw: RawTask) -> Self {
-        // SAFETY: the caller's promise.
-        let target = unsafe { T::from_raw(raw.first) };
-        // SAFETY: the caller's promise.
-        let source = unsafe { S::from_raw(raw.second) };
-        Self { target, source, hint: raw.hint }
+    fn request(&mut self) -> (Request, ()) {
+        let (target, source) = (self.target.bytes_mut(), self.source.bytes());
+        assert_same_length(target.len(), source.len());
+        let (length, source) = (target.len(), source.as_ptr());
+        let operation = Operation::Copy { target: target.as_mut_ptr(), source, length };
+        (Request { operation, hint: self.hint }, ())
     }
 
     fn output(_: Value) {}
@@ -130,25 +161,16 @@ impl<T: Target> Fill<T> {
     }
 }
 
-// SAFETY: the request names the buffer.
+// SAFETY: the request names the buffer, which promises the rest.
 unsafe impl<T: Target> Task for Fill<T> {
     type Output = ();
-    type Raw = RawTask;
+    type Memory = ();
 
-    fn into_raw(self) -> RawTask {
-        let first = self.target.into_raw();
-        RawTask { first, second: first, number: self.byte.into(), hint: self.hint }
-    }
-
-    fn request(raw: &RawTask) -> Request {
-        let (target, byte, length) = (raw.first.start, raw.number as u8, raw.first.length);
-        Request { operation: Operation::Fill { target, byte, length }, hint: raw.hint }
-    }
-
-    unsafe fn from_raw(raw: RawTask) -> Self {
-        // SAFETY: the caller's promise.
-        let target = unsafe { T::from_raw(raw.first) };
-        Self { target, byte: raw.number as u8, hint: raw.hint }
+    #[inline]
+    fn request(&mut self) -> (Request, ()) {
+        let (target, byte) = (self.target.bytes_mut(), self.byte);
+        let (target, length) = (target.as_mut_ptr(), target.len());
+        (Request { operation: Operation::Fill { target, byte, length }, hint: self.hint }, ())
     }
 
     fn output(_: Value) {}
@@ -176,29 +198,18 @@ impl<L: Buffer, R: Buffer> Compare<L, R> {
     }
 }
 
-// SAFETY: the request names the two buffers.
+// SAFETY: the request names the two buffers, which promise the rest.
 unsafe impl<L: Buffer, R: Buffer> Task for Compare<L, R> {
     type Output = Option<usize>;
-    type Raw = RawTask;
+    type Memory = ();
 
-    fn into_raw(self) -> RawTask {
-        let (first, second) = (self.left.into_raw(), self.right.into_raw());
-        assert_same_length(first.length, second.length);
-        RawTask { first, second, number: 0, hint: Hint::Unknown }
-    }
-
-    fn request(raw: &RawTask) -> Request {
-        let (left, right) = (raw.first.start.cast_const(), raw.second.start.cast_const());
-        let operation = Operation::Compare { left, right, length: raw.first.length };
-        Request { operation, hint: raw.hint }
-    }
-
-    unsafe fn from_raw(raw: RawTask) -> Self {
-        // SAFETY: the caller's promise.
-        let left = unsafe { L::from_raw(raw.first) };
-        // SAFETY: the caller's promise.
-        let right = unsafe { R::from_raw(raw.second) };
-        Self { left, right }
+    #[inline]
+    fn request(&mut self) -> (Request, ()) {
+        let (left, right) = (self.left.bytes(), self.right.bytes());
+        assert_same_length(left.len(), right.len());
+        let (left, right, length) = (left.as_ptr(), right.as_ptr(), left.len());
+        let operation = Operation::Compare { left, right, length };
+        (Request { operation, hint: Hint::Unknown }, ())
     }
 
     fn output(value: Value) -> Option<usize> {
@@ -233,26 +244,17 @@ fn crc_of(value: Value) -> u32 {
     if let Value::Crc32c(crc) = value { crc } else { 0 }
 }
 
-// SAFETY: the request names the buffer.
+// SAFETY: the request names the buffer, which promises the rest.
 unsafe impl<S: Buffer> Task for Crc32c<S> {
     type Output = u32;
-    type Raw = RawTask;
+    type Memory = ();
 
-    fn into_raw(self) -> RawTask {
-        let first = self.source.into_raw();
-        RawTask { first, second: first, number: self.seed, hint: Hint::Unknown }
-    }
-
-    fn request(raw: &RawTask) -> Request {
-        let (source, length) = (raw.first.start.cast_const(), raw.first.length);
-        let operation = Operation::Crc32c { source, length, seed: raw.number };
-        Request { operation, hint: raw.hint }
-    }
-
-    unsafe fn from_raw(raw: RawTask) -> Self {
-        // SAFETY: the caller's promise.
-        let source = unsafe { S::from_raw(raw.first) };
-        Self { source, seed: raw.number }
+    #[inline]
+    fn request(&mut self) -> (Request, ()) {
+        let (source, seed) = (self.source.bytes(), self.seed);
+        let (source, length) = (source.as_ptr(), source.len());
+        let operation = Operation::Crc32c { source, length, seed };
+        (Request { operation, hint: Hint::Unknown }, ())
     }
 
     fn output(value: Value) -> u32 {
@@ -278,30 +280,18 @@ impl<T: Target, S: Buffer> CopyCrc32c<T, S> {
     }
 }
 
-// SAFETY: the request names the two buffers.
+// SAFETY: the request names the two buffers, which promise the rest.
 unsafe impl<T: Target, S: Buffer> Task for CopyCrc32c<T, S> {
     type Output = u32;
-    type Raw = RawTask;
+    type Memory = ();
 
-    fn into_raw(self) -> RawTask {
-        let (first, second) = (self.target.into_raw(), self.source.into_raw());
-        assert_same_length(first.length, second.length);
-        RawTask { first, second, number: self.seed, hint: Hint::Unknown }
-    }
-
-    fn request(raw: &RawTask) -> Request {
-        let (target, source) = (raw.first.start, raw.second.start.cast_const());
-        let (length, seed) = (raw.first.length, raw.number);
-        let operation = Operation::CopyCrc32c { target, source, length, seed };
-        Request { operation, hint: raw.hint }
-    }
-
-    unsafe fn from_raw(raw: RawTask) -> Self {
-        // SAFETY: the caller's promise.
-        let target = unsafe { T::from_raw(raw.first) };
-        // SAFETY: the caller's promise.
-        let source = unsafe { S::from_raw(raw.second) };
-        Self { target, source, seed: raw.number }
+    #[inline]
+    fn request(&mut self) -> (Request, ()) {
+        let (target, source) = (self.target.bytes_mut(), self.source.bytes());
+        assert_same_length(target.len(), source.len());
+        let (length, source, seed) = (target.len(), source.as_ptr(), self.seed);
+        let operation = Operation::CopyCrc32c { target: target.as_mut_ptr(), source, length, seed };
+        (Request { operation, hint: Hint::Unknown }, ())
     }
 
     fn output(value: Value) -> u32 {

@@ -10,8 +10,9 @@
 //! A caller that waits takes part, so a copy that is submitted and waited for at once never waits
 //! for a thread that does not run. The thread that completes the last piece ends the operation.
 //!
-//! A thread that was woken on the processor of its caller does not poll: it would take the
-//! processor from the caller for that time (a copy of 1 MiB took twice as long with polls).
+//! The thread avoids the processor of the caller that woke it last. If it may run on no other one,
+//! it does not poll: it would take the processor from the caller for that time (a copy of 1 MiB
+//! took twice as long with polls).
 
 use std::cell::Cell;
 use std::hint::spin_loop;
@@ -24,21 +25,21 @@ use haul_peer::fork::Thread;
 
 use crate::contract::{Engine, Facts, Kind};
 use crate::cpu::{LARGE_PIECE, Pieces};
+use crate::crowd::{Crowd, Whereabouts};
 use crate::operation::Verb;
 use crate::outcome::{Error, Refusal};
 use crate::place;
 use crate::ring::{self, Entry, Ring};
 use crate::slots::{Index, Slots};
-use crate::sync::{Alone, AtomicU32, AtomicUsize, Relaxed, SeqCst, fence};
+use crate::sync::{Alone, AtomicU32, Relaxed, SeqCst, fence};
 use crate::sys;
 
 /// The longest operation in bytes: as many large pieces as the word of a slot can count.
 const LENGTH_MAX: usize = LARGE_PIECE * ring::PIECES_MAX as usize;
 
-/// After the helper thread had no processor of its own, a queue with a `wake_min` lets
-/// the CPU do this many operations. A stated default: a failed attempt costs about as much as a
-/// copy of 1 MiB, so it costs 2%.
-const CROWDED: u32 = 64;
+/// When an operation of at least this many pieces (256 KiB) has ended, the thread checks whether
+/// another thread has had its processor: a system call of some 0.2 us beside 5 us or more.
+const LONG: u32 = 8;
 
 /// How long the thread sleeps at a time if it may miss a submission. A stated default.
 const NAP: Duration = Duration::from_millis(10);
@@ -50,7 +51,9 @@ pub struct WorkerSettings {
     /// no processor; the next submission then takes a system call, and the copy starts later.
     pub polls_for: Duration,
     /// The processor on which the thread runs. `None` lets the kernel choose among those of the
-    /// opener's NUMA node; if the node has enough others, without those of the opener's core.
+    /// opener's NUMA node; if the node has enough others, without those of the opener's core. The
+    /// thread avoids the processor of the caller that woke it last, but not while another thread
+    /// takes its own.
     pub cpu: Option<usize>,
 }
 
@@ -93,10 +96,7 @@ struct Shared {
     /// often.
     works: Alone<AtomicBool>,
     is_over: AtomicBool,
-    /// The processor of the thread that woke this one last.
-    woken_from: AtomicUsize,
-    /// The number of operations that the CPU should do yet.
-    crowded: AtomicU32,
+    crowd: Crowd,
     polls_for: Duration,
     /// Whether the kernel orders the accesses of all threads before the thread sleeps, so that a
     /// submission needs no fence.
@@ -119,8 +119,7 @@ impl Worker {
             asleep: AtomicU32::new(AWAKE),
             works: Alone(AtomicBool::new(false)),
             is_over: AtomicBool::new(false),
-            woken_from: AtomicUsize::new(usize::MAX),
-            crowded: AtomicU32::new(0),
+            crowd: Crowd::new(),
             polls_for: settings.polls_for,
             has_barrier: sys::register_barrier(),
         });
@@ -190,11 +189,7 @@ unsafe impl Engine for Worker {
     }
 
     fn skips_one(&self) -> bool {
-        let left = self.shared.crowded.load(Relaxed);
-        if left > 0 {
-            self.shared.crowded.store(left - 1, Relaxed);
-        }
-        left > 0
+        self.shared.crowd.skips_one()
     }
 
     fn help(&self, index: Index) -> bool {
@@ -215,7 +210,7 @@ impl Shared {
             return true;
         }
         if self.asleep.compare_exchange(ASLEEP, WAKING, SeqCst, SeqCst).is_ok() {
-            self.woken_from.store(sys::cpu(), Relaxed);
+            self.crowd.note_waker();
         }
         // Also if another thread is about to wake it: the kernel may refuse that thread.
         sys::wake_all(&self.asleep)
@@ -236,16 +231,19 @@ impl Shared {
     /// The helper thread.
     fn run(&self) {
         OWN.set(self);
-        let mut polls_for = self.polls_for;
-        while let Some(entry) = self.next(&mut polls_for) {
+        let (mut polls_for, mut own) = (self.polls_for, Whereabouts::new());
+        while let Some(entry) = self.next(&mut polls_for, &mut own) {
             self.works.0.store(true, Relaxed);
-            self.work(entry);
+            let was_long = self.work(entry);
             self.works.0.store(false, Relaxed);
+            if was_long {
+                own.note_loss(&self.crowd);
+            }
         }
     }
 
     /// Waits for the next operation. `None` at the end.
-    fn next(&self, polls_for: &mut Duration) -> Option<Entry> {
+    fn next(&self, polls_for: &mut Duration, own: &mut Whereabouts) -> Option<Entry> {
         loop {
             if let Some(entry) = self.poll(*polls_for) {
                 return Some(entry);
@@ -261,12 +259,9 @@ impl Shared {
             }
             sys::sleep(&self.asleep, ASLEEP, (!is_ordered).then_some(NAP));
             self.asleep.store(AWAKE, Relaxed);
-            *polls_for = self.polls_for;
-            if self.woken_from.swap(usize::MAX, Relaxed) == sys::cpu() {
-                // Polls would take the processor from the caller, which waits for it.
-                *polls_for = Duration::ZERO;
-                self.crowded.store(CROWDED, Relaxed);
-            }
+            // Polls would take the processor from the caller, which waits for it.
+            let is_apart = own.keep_off_waker(&self.crowd);
+            *polls_for = if is_apart { self.polls_for } else { Duration::ZERO };
         }
     }
 
@@ -301,21 +296,21 @@ impl Shared {
         }
     }
 
-    /// Copies pieces from the front.
-    fn work(&self, entry: Entry) {
+    /// Copies pieces from the front. Returns whether the operation is long.
+    fn work(&self, entry: Entry) -> bool {
         let Entry { index, generation, request } = entry;
         let (slots, pieces) = (&self.slots, Pieces::of(request));
         let count = pieces.count();
         if count == 1 {
             if !slots.claim(index, generation) {
                 slots.let_go(index, generation);
-                return;
+                return false;
             }
             // SAFETY: this thread has claimed the operation, whose memory is valid until its end.
             let outcome = unsafe { pieces.execute(0) };
             // SAFETY: it was claimed once. This thread does not access the slot afterwards.
             unsafe { slots.end_and_let_go(index, generation, outcome) };
-            return;
+            return false;
         }
         let word = slots.word(index);
         // If the caller has done all pieces, the operation may have ended, and none is claimed.
@@ -330,10 +325,11 @@ impl Shared {
                 // SAFETY: all pieces are done, and only one thread completes the last one. This
                 // thread does not access the slot afterwards.
                 unsafe { slots.end_and_let_go(index, generation, outcome) };
-                return;
+                return count >= LONG;
             }
         }
         slots.let_go(index, generation);
+        count >= LONG
     }
 
     /// Copies one piece from the back. Returns false if every piece is claimed.
@@ -361,7 +357,7 @@ impl Shared {
         if ring::complete(word, count) {
             if piece == 0 && !self.works.0.load(Relaxed) {
                 // The helper thread did not come to any piece, and not for another operation.
-                self.crowded.store(CROWDED, Relaxed);
+                self.crowd.note_absence();
             }
             // SAFETY: all pieces are done, and only one thread completes the last one.
             unsafe { slots.end_held(index, outcome) };

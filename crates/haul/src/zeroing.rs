@@ -134,19 +134,11 @@ impl<H: Deref<Target = Heap>> Drop for Zeros<H> {
 // SAFETY: the request names the block, which lives as long as this value. Any thread may drop it.
 unsafe impl<H: Deref<Target = Heap> + Send> Task for Zeros<H> {
     type Output = ();
-    type Raw = Self;
+    type Memory = ();
 
-    fn into_raw(self) -> Self {
-        self
-    }
-
-    fn request(raw: &Self) -> haul_engine::Request {
-        let operation = Operation::Fill { target: raw.block.as_ptr(), byte: 0, length: raw.size };
-        haul_engine::Request { operation, hint: haul_engine::Hint::Unknown }
-    }
-
-    unsafe fn from_raw(raw: Self) -> Self {
-        raw
+    fn request(&mut self) -> (haul_engine::Request, ()) {
+        let operation = Operation::Fill { target: self.block.as_ptr(), byte: 0, length: self.size };
+        (haul_engine::Request { operation, hint: haul_engine::Hint::Unknown }, ())
     }
 
     fn output(_: Value) {}

@@ -162,18 +162,10 @@ impl Piece {
 // it. What it keeps may be dropped by any thread.
 unsafe impl Task for Piece {
     type Output = ();
-    type Raw = Self;
+    type Memory = ();
 
-    fn into_raw(self) -> Self {
-        self
-    }
-
-    fn request(raw: &Self) -> Request {
-        raw.request
-    }
-
-    unsafe fn from_raw(raw: Self) -> Self {
-        raw
+    fn request(&mut self) -> (Request, ()) {
+        (self.request, ())
     }
 
     fn output(_: Value) {}

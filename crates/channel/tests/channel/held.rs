@@ -1,15 +1,19 @@
-//! An engine whose copies end when the test says so, and engines that fail.
+//! An engine whose copies end when a test says so, and engines that fail. The tests of the crate
+//! forward share it.
+#![allow(dead_code, reason = "every test binary uses its own part of it")]
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 use haul_engine::{
-    Access, Engine, Facts, Index, Kind, Operation, Outcome, Queue, Refusal, Settings, Slots, Value,
-    Verb,
+    Access, Engine, Facts, Index, Kind, Operation, Outcome, Pair, Queue, Refusal, Settings, Slots,
+    Value, Verb,
 };
 
-/// What happens to each copy.
+/// What happens to each copy and to each batch of copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// It is pending until [`Held::release`].
@@ -30,7 +34,7 @@ pub(crate) struct Held {
     way: Way,
     slots: OnceLock<Arc<Slots>>,
     pending: Mutex<Vec<Index>>,
-    /// The number of copies that the engine has accepted or refused.
+    /// The number of operations that the engine has accepted or refused.
     pub(crate) starts: AtomicUsize,
 }
 
@@ -46,7 +50,7 @@ impl Held {
         let facts = Facts {
             name: "held".into(),
             kind: Kind::Fake,
-            verbs: Verb::Copy.bit(),
+            verbs: Verb::Copy.bit() | Verb::Batch.bit(),
             length_max: 1 << 30,
             ends_unpolled: true,
             patience: None,
@@ -63,20 +67,34 @@ impl Held {
         self.slots.get().expect("the engine was opened")
     }
 
-    /// Copies the first `bytes` of a pending operation, and reports them.
+    /// Copies the first `bytes` of a pending copy, and reports them. Of a batch, makes the first
+    /// copy only, unless `bytes` is `usize::MAX`.
     fn copy(&self, index: Index, bytes: usize) -> Outcome {
         // SAFETY: the slot is pending.
         let request = unsafe { self.slots().request(index) };
-        let Operation::Copy { target, source, length } = request.operation else {
-            return Outcome::Refused(Refusal::Unsupported);
+        let access = Access::Write;
+        let (is_whole, part) = match request.operation {
+            Operation::Copy { target, source, length } => {
+                let count = bytes.min(length);
+                // SAFETY: the operation is pending, so its memory is valid.
+                unsafe { std::ptr::copy_nonoverlapping(source, target, count) };
+                self.slots().report(index, count);
+                let address = target.addr() + count;
+                (count == length, Outcome::Partial { bytes_done: count, address, access })
+            }
+            Operation::Batch { pairs, count } => {
+                let copies = if bytes == usize::MAX { count } else { 1 };
+                // SAFETY: the operation is pending, so its list is in place.
+                let pairs = unsafe { std::slice::from_raw_parts(pairs, count) };
+                for Pair { target, source, length } in pairs.iter().take(copies) {
+                    // SAFETY: the operation is pending, so its memory is valid.
+                    unsafe { std::ptr::copy_nonoverlapping(*source, *target, *length) };
+                }
+                (copies >= count, Outcome::Partial { bytes_done: 0, address: 0, access })
+            }
+            _ => return Outcome::Refused(Refusal::Unsupported),
         };
-        let count = bytes.min(length);
-        // SAFETY: the operation is pending, so its memory is valid.
-        unsafe { std::ptr::copy_nonoverlapping(source, target, count) };
-        self.slots().report(index, count);
-        let (address, access) = (target.addr() + count, Access::Write);
-        let part = Outcome::Partial { bytes_done: count, address, access };
-        if count < length { part } else { Outcome::Done(Value::Written) }
+        if is_whole { Outcome::Done(Value::Written) } else { part }
     }
 
     /// Copies the first `bytes` of each pending copy, which stays pending.
@@ -86,14 +104,44 @@ impl Held {
         }
     }
 
-    /// Ends all pending copies, and returns their number.
+    /// Ends the first pending operations, leaves `left`, and returns the number of those that
+    /// ended.
+    pub(crate) fn release_but(&self, left: usize) -> usize {
+        let pending: Vec<Index> = {
+            let mut all = self.pending.lock().unwrap();
+            let end = all.len() - left;
+            all.drain(..end).collect()
+        };
+        self.end(pending)
+    }
+
+    /// Ends the last pending operation.
+    pub(crate) fn release_last(&self) {
+        let last = self.pending.lock().unwrap().pop();
+        self.end(last);
+    }
+
+    /// Ends all pending operations, and returns their number.
     pub(crate) fn release(&self) -> usize {
-        let pending = std::mem::take(&mut *self.pending.lock().unwrap());
-        let count = pending.len();
+        self.release_but(0)
+    }
+
+    /// Ends all pending operations a while later.
+    pub(crate) fn release_later(self: &Arc<Self>) -> thread::JoinHandle<()> {
+        let held = Arc::clone(self);
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            held.release();
+        })
+    }
+
+    fn end(&self, pending: impl IntoIterator<Item = Index>) -> usize {
+        let mut count = 0;
         for index in pending {
             let outcome = self.copy(index, usize::MAX);
             // SAFETY: the slot was taken from the list, so it ends once.
             unsafe { self.slots().end(index, outcome) };
+            count += 1;
         }
         count
     }
@@ -106,8 +154,8 @@ struct Front {
     facts: Facts,
 }
 
-// SAFETY: each accepted slot is ended once, by `start` or by `release`. The tests release every
-// copy before they drop the queue.
+// SAFETY: each accepted slot is ended once, by `start` or by `Held::end`. The tests release every
+// operation before they drop the queue.
 unsafe impl Engine for Front {
     fn facts(&self) -> &Facts {
         &self.facts

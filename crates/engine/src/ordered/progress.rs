@@ -128,7 +128,7 @@ impl Shared {
         let request = self.lock().entry(id).request;
         // SAFETY: the operation was checked, everything that overlaps it has ended, and the
         // caller's promise of `submit` holds until it has ended.
-        let started = unsafe { self.inner.begin(request) };
+        let started = unsafe { self.inner.begin(&request) };
         let mut table = self.lock();
         match started {
             Started::Done => table.end(id, DONE, Here::now(), rest),

@@ -37,6 +37,7 @@ pub struct Index(pub(crate) u32);
 impl Index {
     /// The number: from 0, below [`Slots::count`].
     #[must_use]
+    #[inline]
     pub fn number(self) -> usize {
         self.0 as usize
     }
@@ -240,11 +241,13 @@ impl Slots {
         Arc::new(Self { slots, states, free: Alone(AtomicU64::new(1)) })
     }
 
+    #[inline]
     fn slot(&self, index: Index) -> &Slot {
         &self.slots[index.number()]
     }
 
     /// The generation of the operation in a slot.
+    #[inline]
     pub(crate) fn generation(&self, index: Index) -> Generation {
         Generation::of(self.slot(index).generation.load(Relaxed))
     }
@@ -341,6 +344,7 @@ impl Slots {
     }
 
     /// Gives back a slot whose operation has ended, or was never started.
+    #[inline]
     pub(crate) fn release(&self, index: Index) {
         let (slot, generation) = (self.slot(index), self.generation(index));
         // An engine on another processor may have written its part, which `put` sets to 0.
@@ -356,6 +360,7 @@ impl Slots {
         self.free(index);
     }
 
+    #[inline]
     fn free(&self, index: Index) {
         let slot = self.slot(index);
         let mut head = self.free.0.load(Relaxed);

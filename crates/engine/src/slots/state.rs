@@ -33,6 +33,7 @@ pub(crate) struct Generation(u32);
 
 impl Generation {
     /// The generation with this number.
+    #[inline]
     pub(super) fn of(number: u32) -> Self {
         Self(number)
     }
@@ -50,6 +51,7 @@ impl Generation {
     }
 
     /// The flags that a state has for this generation.
+    #[inline]
     pub(super) fn flags(self, state: u32) -> u32 {
         if state & !FLAGS == self.0 { state & FLAGS } else { 0 }
     }
@@ -70,6 +72,7 @@ impl States {
         Self((0..slots.div_ceil(COUNT)).map(line).collect())
     }
 
+    #[inline]
     pub(super) fn of(&self, index: Index) -> &AtomicU32 {
         &self.0[index.number() / COUNT].0[index.number() % COUNT]
     }

@@ -54,6 +54,15 @@ fn is_of<T>(result: Result<T, Error>, expected: &str) -> bool {
     matches!(result, Err(Error::System { attempt, .. }) if attempt == expected)
 }
 
+/// Whether a copy ends before the deadline, though its caller only asks for its end.
+fn copy_ends(queue: &Queue, bytes: usize, byte: u8, deadline: Instant) -> bool {
+    let copy = queue.submit(Copy::new(vec![0; bytes], vec![byte; bytes]));
+    while !copy.is_done() && Instant::now() < deadline {
+        std::hint::spin_loop();
+    }
+    copy.is_done() && copy.wait().0.target == vec![byte; bytes]
+}
+
 #[test]
 fn refused_threads_descriptors_and_places_are_typed_errors() {
     assert!(holds_in_child(|| {
@@ -88,14 +97,32 @@ fn copies_end_if_the_helper_thread_may_not_be_woken() {
             return false;
         }
         let deadline = Instant::now() + Duration::from_secs(30);
-        (0..10).all(|byte| {
-            let copy = queue.submit(Copy::new(vec![0; BYTES], vec![byte; BYTES]));
-            while !copy.is_done() && Instant::now() < deadline {
-                std::hint::spin_loop();
-            }
-            copy.is_done() && copy.wait().0.target == [byte; BYTES]
-        })
+        (0..10).all(|byte| copy_ends(&queue, BYTES, byte, deadline))
     }));
+}
+
+/// The helper thread may neither read its processor time nor choose its processors.
+#[test]
+fn copies_end_if_clock_and_places_are_refused() {
+    const BYTES: usize = 1 << 20;
+    let calls = [libc::SYS_clock_gettime, libc::SYS_sched_getaffinity, libc::SYS_sched_setaffinity];
+    for is_refused_before in [false, true] {
+        assert!(holds_in_child(|| {
+            if is_refused_before && !refuse(&calls, Of::ThisThread) {
+                return false;
+            }
+            let queue = Queue::worker().unwrap();
+            if !is_refused_before && !refuse(&calls, Of::AllThreads) {
+                return false;
+            }
+            let deadline = Instant::now() + Duration::from_secs(30);
+            (0..20).all(|byte| {
+                // Sometimes, the thread sleeps before the next one.
+                std::thread::sleep(Duration::from_micros(u64::from(byte % 3) * 100));
+                copy_ends(&queue, BYTES, byte, deadline)
+            })
+        }));
+    }
 }
 
 /// The kernel orders the helper thread's sleep no more, so the thread may miss a submission. It

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use haul_engine::{Copy, Queue};
 
-/// Set in the process that has no other test.
-const ALONE: &str = "HAUL_TEST_ALONE";
+use crate::support::is_alone;
 
 /// The processor time of the threads of this process with this name.
 fn time_of(name: &str) -> u64 {
@@ -20,20 +19,10 @@ fn time_of(name: &str) -> u64 {
 
 #[test]
 fn helper_thread_uses_no_processor_while_idle() {
-    // In a process of its own: other tests of this process have helper threads too.
-    if std::env::var_os(ALONE).is_some() {
-        return idle_process();
+    // Other tests have helper threads too.
+    if !is_alone("idle::helper_thread_uses_no_processor_while_idle") {
+        return;
     }
-    let own = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "idle::helper_thread_uses_no_processor_while_idle", "--nocapture"])
-        .env(ALONE, "1")
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&own.stdout);
-    assert!(own.status.success() && printed.contains("1 passed"), "{own:?}");
-}
-
-fn idle_process() {
     /// For this time, the thread must use no processor.
     const IDLE: Duration = Duration::from_secs(10);
     let queue = Queue::worker().unwrap();

@@ -8,16 +8,18 @@
 //! - `forks`: children of fork;
 //! - `filters`: system calls that a filter refuses, and killed processes;
 //! - `ordered`: operations by address, and their order;
-//! - `raw`: raw forms that own memory;
-//! - `idle`: what an idle engine costs.
+//! - `memory`: a task with memory that the engine reads;
+//! - `idle`: what an idle engine costs;
+//! - `whereabouts`: the processor of the helper thread.
 
 mod conformance;
 mod fake;
 mod filters;
 mod forks;
 mod idle;
+mod memory;
 mod ordered;
 mod panics;
 mod queue;
-mod raw;
 mod support;
+mod whereabouts;

@@ -1,11 +1,14 @@
-//! Callbacks and wakers that panic: the program's code, which runs on threads of an engine too.
+//! Callbacks, wakers and destructors that panic: the program's code, which runs on threads of an
+//! engine too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Wake, Waker};
 
-use haul_engine::{Callbacks, Copy, Pending, Queue, Settings};
+use haul_engine::{
+    Callbacks, Copy, Hint, Operation, Pending, Queue, Request, Settings, Task, Value,
+};
 
 use crate::conformance::wait_until;
 use crate::support::{Fault, polled};
@@ -67,4 +70,40 @@ fn waker_that_panics_ends_no_thread_of_an_engine() {
         wait_until(&|| copies.iter().all(Pending::is_done));
         assert!(copies.into_iter().all(|copy| copy.wait().0.target == [1; SIZE]));
     }
+}
+
+/// Bytes to fill, whose destructor panics.
+struct Loud(Vec<u8>);
+
+impl Drop for Loud {
+    fn drop(&mut self) {
+        panic!("a destructor panics, as the test wants it");
+    }
+}
+
+// SAFETY: the request names the vector's bytes, which any thread may drop.
+unsafe impl Task for Loud {
+    type Output = ();
+    type Memory = ();
+
+    fn request(&mut self) -> (Request, ()) {
+        let (target, length) = (self.0.as_mut_ptr(), self.0.len());
+        let operation = Operation::Fill { target, byte: 7, length };
+        (Request { operation, hint: Hint::Unknown }, ())
+    }
+
+    fn output(_: Value) {}
+}
+
+/// The first task has ended when the second one's handle is dropped, and is dropped then. The
+/// second one is pending.
+#[test]
+fn destructor_that_panics_frees_no_buffer_in_use() {
+    let queue = polled(Settings::default(), Fault::None);
+    let source: Arc<[u8]> = vec![1; SIZE].into();
+    let first = queue.submit(Loud(vec![0; SIZE]));
+    let second = queue.submit(Copy::new(vec![0; SIZE], Arc::clone(&source)));
+    drop(first);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(second))).is_err());
+    assert_eq!(Arc::strong_count(&source), 2, "the buffers of a pending copy were dropped");
 }

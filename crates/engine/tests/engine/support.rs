@@ -9,6 +9,24 @@ use haul_engine::{
     Value, Verb,
 };
 
+/// Whether this process runs only one test, as its threads and processors need it. If it runs
+/// others, this function runs the test in a process of its own.
+pub(crate) fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "HAUL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let own = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    eprint!("{}", String::from_utf8_lossy(&own.stderr));
+    let printed = String::from_utf8_lossy(&own.stdout);
+    assert!(own.status.success() && printed.contains("1 passed"), "{own:?}");
+    false
+}
+
 /// What goes wrong in a [`Polled`] engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {

@@ -13,9 +13,6 @@ pub(super) trait Groups {
     /// A group that was submitted.
     type Started;
 
-    /// Prepares a group, which is not measured.
-    fn prepare(jobs: Vec<Job>) -> Self::Jobs;
-
     /// Submits the copies of a group.
     fn submit(&mut self, jobs: Self::Jobs) -> Self::Started;
 
@@ -24,9 +21,35 @@ pub(super) trait Groups {
 
     /// Waits for them by polls alone, and hands back the buffers.
     fn watch(&mut self, started: Self::Started) -> Self::Jobs;
+}
+
+/// Groups of several copies.
+pub(super) trait OfSeveral: Groups {
+    /// Prepares a group, which is not measured.
+    fn prepare(jobs: Vec<Job>) -> Self::Jobs;
 
     /// The copies of a group that is done.
     fn take(jobs: Self::Jobs) -> Vec<Job>;
+}
+
+/// Makes each copy a group of its own.
+pub(super) struct One<'a, C>(pub(super) &'a mut C);
+
+impl<C: Copies> Groups for One<'_, C> {
+    type Jobs = Job;
+    type Started = C::Started;
+
+    fn submit(&mut self, job: Job) -> C::Started {
+        self.0.submit(job)
+    }
+
+    fn are_done(&mut self, started: &C::Started) -> bool {
+        self.0.is_done(started)
+    }
+
+    fn watch(&mut self, started: C::Started) -> Job {
+        self.0.watch(started)
+    }
 }
 
 /// Submits each copy of a group by itself.
@@ -35,10 +58,6 @@ pub(super) struct Each<'a, C>(pub(super) &'a mut C);
 impl<C: Copies> Groups for Each<'_, C> {
     type Jobs = Vec<Job>;
     type Started = Vec<C::Started>;
-
-    fn prepare(jobs: Vec<Job>) -> Vec<Job> {
-        jobs
-    }
 
     fn submit(&mut self, jobs: Vec<Job>) -> Vec<C::Started> {
         jobs.into_iter().map(|job| self.0.submit(job)).collect()
@@ -50,6 +69,12 @@ impl<C: Copies> Groups for Each<'_, C> {
 
     fn watch(&mut self, started: Vec<C::Started>) -> Vec<Job> {
         started.into_iter().map(|one| self.0.watch(one)).collect()
+    }
+}
+
+impl<C: Copies> OfSeveral for Each<'_, C> {
+    fn prepare(jobs: Vec<Job>) -> Vec<Job> {
+        jobs
     }
 
     fn take(jobs: Vec<Job>) -> Vec<Job> {
@@ -66,10 +91,6 @@ impl Groups for Batches {
     type Jobs = OneBatch;
     type Started = Pending<OneBatch>;
 
-    fn prepare(jobs: Vec<Job>) -> OneBatch {
-        Batch::new(jobs.into_iter().map(|job| (job.target, job.source)).collect())
-    }
-
     fn submit(&mut self, jobs: OneBatch) -> Pending<OneBatch> {
         self.0.submit(jobs)
     }
@@ -83,6 +104,12 @@ impl Groups for Batches {
             std::hint::spin_loop();
         }
         started.wait().0
+    }
+}
+
+impl OfSeveral for Batches {
+    fn prepare(jobs: Vec<Job>) -> OneBatch {
+        Batch::new(jobs.into_iter().map(|job| (job.target, job.source)).collect())
     }
 
     fn take(jobs: OneBatch) -> Vec<Job> {

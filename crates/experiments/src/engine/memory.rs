@@ -8,7 +8,7 @@ use haul_measure::sys;
 use haul_model::statistics;
 
 use super::copier::{Call, Copier};
-use super::group::{Batches, Each, Groups};
+use super::group::{Batches, Each, Groups, OfSeveral, One};
 use super::subject::{Copies, Job};
 use crate::error::Error;
 
@@ -18,11 +18,11 @@ const PENDING_MAX: usize = 32 << 20;
 const LATENCY_BYTES: usize = 64 << 10;
 /// The most copies whose latencies are measured together.
 const LATENCIES_MAX: usize = 16;
-/// The most repetitions in a row of what several figures are measured in, and the bytes of all of
-/// them together. A round sleeps in between, after which code and data are cold and the processor
-/// may be slow; a program that copies often is warm. The median of the repetitions counts.
+/// The most repetitions in a row of what several figures are measured in, and the time after which
+/// none begins. A round sleeps in between, after which code and data are cold and the processor may
+/// be slow; a program that copies often is warm. The median of the repetitions counts.
 const REPETITIONS_MAX: usize = 9;
-const REPETITION_BYTES: usize = 8 << 20;
+const REPETITIONS_FOR: Duration = Duration::from_millis(5);
 /// After this time without a copy every thread sleeps that ever does.
 const QUIET_AFTER: Duration = Duration::from_micros(500);
 
@@ -56,8 +56,6 @@ pub(super) struct Memory {
     /// The number of copies that are submitted together.
     batch: usize,
     latencies: usize,
-    /// The size of a copy in bytes.
-    size: usize,
 }
 
 /// For each copy: the time of its submission, the time until all are done, that of its completion.
@@ -70,7 +68,7 @@ impl Memory {
         let count = (PENDING_MAX / (size * batch).max(1)).clamp(1, depth) * batch;
         let job = |_| Job::new(vec![1; size], Arc::clone(&source));
         let latencies = (LATENCY_BYTES / size.max(1)).clamp(1, LATENCIES_MAX);
-        Self { jobs: (0..count).map(job).collect(), batch, latencies, size }
+        Self { jobs: (0..count).map(job).collect(), batch, latencies }
     }
 
     /// The number of submissions that are pending at a time.
@@ -115,16 +113,13 @@ impl Memory {
     fn figures<C: Copies>(&mut self, subject: &mut C, turns: Option<u64>) -> Figures {
         let mut figures = Figures::default();
         self.awake(subject);
-        let repetitions = self.repetitions(self.jobs.len());
-        let all: Vec<Phases> = repeat(repetitions, || self.pending(subject));
+        let all: Vec<Phases> = repeat(|| self.pending(subject));
         let phase = |of: usize| median(&all.iter().map(|phases| phases[of]).collect::<Vec<_>>());
         (figures.submit, figures.throughput, figures.complete) = (phase(0), phase(1), phase(2));
         let Some(turns) = turns else { return figures };
-        let repetitions = self.repetitions(self.latencies);
-        figures.latency = median(&repeat(repetitions, || self.latency(subject)));
-        let repetitions = self.repetitions(1);
-        figures.alone = median(&repeat(repetitions, || seconds(|| compute(turns))));
-        figures.both = median(&repeat(repetitions, || self.both(subject, turns)));
+        figures.latency = median(&repeat(|| self.latency(subject)));
+        figures.alone = median(&repeat(|| seconds(|| compute(turns))));
+        figures.both = median(&repeat(|| self.both(subject, turns)));
         self.asleep(subject, turns, &mut figures);
         figures
     }
@@ -154,11 +149,6 @@ impl Memory {
         let wrong = bytes.enumerate().find(|(_, (found, expected))| found != expected);
         self.jobs.push(job);
         Ok(wrong.map(|(index, (found, expected))| (index, found, expected)))
-    }
-
-    /// How often something is repeated that copies this many buffers.
-    fn repetitions(&self, copies: usize) -> usize {
-        (REPETITION_BYTES / (self.size * copies).max(1)).clamp(1, REPETITIONS_MAX)
     }
 
     /// Copies of which several are pending, alone or in groups.
@@ -194,58 +184,25 @@ impl Memory {
         elapsed / self.latencies as f64
     }
 
-    /// A submission, a copy and a completion, when several are pending.
+    /// Copies that are submitted one by one.
     fn many<C: Copies>(&mut self, subject: &mut C) -> Phases {
         self.awake(subject);
-        let jobs = std::mem::take(&mut self.jobs);
-        let count = jobs.len() as f64;
-        let mut pending: Vec<C::Started> = Vec::with_capacity(jobs.len());
-        let mut back: Vec<Job> = Vec::with_capacity(jobs.len());
-        let begun = Instant::now();
-        for job in jobs {
-            pending.push(subject.submit(job));
-        }
-        let submitted = begun.elapsed().as_secs_f64();
-        if let Some(last) = pending.last() {
-            while !subject.is_done(last) {
-                std::hint::spin_loop();
-            }
-        }
-        let copied = begun.elapsed().as_secs_f64();
-        for started in pending {
-            back.push(subject.watch(started));
-        }
-        let completed = begun.elapsed().as_secs_f64();
+        let (copies, jobs) = (self.jobs.len(), std::mem::take(&mut self.jobs));
+        let (phases, back) = phases(&mut One(subject), jobs, copies);
         self.jobs = back;
-        [submitted, copied, completed - copied].map(|seconds| seconds / count)
+        phases
     }
 
-    /// As [`many`](Self::many), with copies that are submitted together.
-    fn groups<G: Groups>(&mut self, subject: &mut G) -> Phases {
-        let (count, mut jobs) = (self.jobs.len() as f64, std::mem::take(&mut self.jobs));
+    /// Copies that are submitted together.
+    fn groups<G: OfSeveral>(&mut self, subject: &mut G) -> Phases {
+        let (copies, mut jobs) = (self.jobs.len(), std::mem::take(&mut self.jobs));
         let mut groups = Vec::new();
         while !jobs.is_empty() {
             groups.push(G::prepare(jobs.split_off(jobs.len() - self.batch)));
         }
-        let mut pending: Vec<G::Started> = Vec::with_capacity(groups.len());
-        let mut back: Vec<G::Jobs> = Vec::with_capacity(groups.len());
-        let begun = Instant::now();
-        for group in groups {
-            pending.push(subject.submit(group));
-        }
-        let submitted = begun.elapsed().as_secs_f64();
-        if let Some(last) = pending.last() {
-            while !subject.are_done(last) {
-                std::hint::spin_loop();
-            }
-        }
-        let copied = begun.elapsed().as_secs_f64();
-        for started in pending {
-            back.push(subject.watch(started));
-        }
-        let completed = begun.elapsed().as_secs_f64();
+        let (phases, back) = phases(subject, groups, copies);
         self.jobs = back.into_iter().flat_map(G::take).collect();
-        [submitted, copied, completed - copied].map(|seconds| seconds / count)
+        phases
     }
 
     /// The seconds of a copy with computing meanwhile.
@@ -283,6 +240,33 @@ impl Memory {
     }
 }
 
+/// The submission, the copies and the completion of groups of which all are pending together.
+/// Hands back their buffers.
+fn phases<G: Groups>(
+    subject: &mut G,
+    groups: Vec<G::Jobs>,
+    copies: usize,
+) -> (Phases, Vec<G::Jobs>) {
+    let mut pending: Vec<G::Started> = Vec::with_capacity(groups.len());
+    let mut back: Vec<G::Jobs> = Vec::with_capacity(groups.len());
+    let begun = Instant::now();
+    for group in groups {
+        pending.push(subject.submit(group));
+    }
+    let submitted = begun.elapsed().as_secs_f64();
+    if let Some(last) = pending.last() {
+        while !subject.are_done(last) {
+            std::hint::spin_loop();
+        }
+    }
+    let copied = begun.elapsed().as_secs_f64();
+    for started in pending {
+        back.push(subject.watch(started));
+    }
+    let completed = begun.elapsed().as_secs_f64();
+    ([submitted, copied, completed - copied].map(|seconds| seconds / copies as f64), back)
+}
+
 /// Computes in registers.
 fn compute(turns: u64) {
     let mut state = black_box(88_172_645_463_325_252_u64);
@@ -294,8 +278,12 @@ fn compute(turns: u64) {
     black_box(state);
 }
 
-fn repeat<T>(count: usize, run: impl FnMut() -> T) -> Vec<T> {
-    std::iter::repeat_with(run).take(count).collect()
+fn repeat<T>(mut run: impl FnMut() -> T) -> Vec<T> {
+    let (begun, mut all) = (Instant::now(), vec![run()]);
+    while all.len() < REPETITIONS_MAX && begun.elapsed() < REPETITIONS_FOR {
+        all.push(run());
+    }
+    all
 }
 
 /// The median; 0 without a sample.

@@ -62,23 +62,15 @@ impl fmt::Debug for Moves {
     }
 }
 
-// SAFETY: the request names memory that the raw form keeps mapped, and the list of pairs, whose
-// place in memory does not change while the raw form is moved. Every thread may drop it.
+// SAFETY: the request names memory that the task keeps mapped, and the list of pairs, whose place
+// in memory does not change while the task is moved. Every thread may drop it.
 unsafe impl Task for Moves {
     type Output = ();
-    type Raw = Self;
+    type Memory = ();
 
-    fn into_raw(self) -> Self {
-        self
-    }
-
-    fn request(raw: &Self) -> Request {
-        let (pairs, count) = (raw.pairs.0.as_ptr(), raw.pairs.0.len());
-        Request { operation: Operation::Batch { pairs, count }, hint: HINT }
-    }
-
-    unsafe fn from_raw(raw: Self) -> Self {
-        raw
+    fn request(&mut self) -> (Request, ()) {
+        let (pairs, count) = (self.pairs.0.as_ptr(), self.pairs.0.len());
+        (Request { operation: Operation::Batch { pairs, count }, hint: HINT }, ())
     }
 
     fn output(_: Value) {}

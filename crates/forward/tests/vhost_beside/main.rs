@@ -17,6 +17,7 @@ mod ending;
 #[path = "../vhost/front.rs"]
 mod front;
 mod guest;
+#[path = "../../../channel/tests/channel/held.rs"]
 mod held;
 #[path = "../vhost/held_up.rs"]
 mod held_up;

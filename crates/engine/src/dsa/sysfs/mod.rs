@@ -280,17 +280,16 @@ pub(super) fn number(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
+mod folder;
+
+#[cfg(test)]
 pub(crate) mod tests {
+    use super::folder::folder_with;
     use super::*;
 
     /// A root with these files.
     pub(crate) fn root_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysfs) {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
+        let folder = folder_with(files);
         let sysfs = Sysfs::at(folder.path());
         (folder, sysfs)
     }

@@ -45,19 +45,12 @@ unsafe impl Send for Bytes {}
 // SAFETY: the request names the block, to which nothing else refers.
 unsafe impl Task for Bytes {
     type Output = ();
-    type Raw = Self;
+    type Memory = ();
 
-    fn into_raw(self) -> Self {
-        self
-    }
-
-    fn request(raw: &Self) -> Request {
-        let (target, length) = (raw.block.as_ptr(), raw.size);
-        Request { operation: Operation::Fill { target, byte: 0, length }, hint: Hint::Unknown }
-    }
-
-    unsafe fn from_raw(raw: Self) -> Self {
-        raw
+    fn request(&mut self) -> (Request, ()) {
+        let (target, length) = (self.block.as_ptr(), self.size);
+        let operation = Operation::Fill { target, byte: 0, length };
+        (Request { operation, hint: Hint::Unknown }, ())
     }
 
     fn output(_: Value) {}

@@ -1,4 +1,4 @@
-//! A task whose raw form owns memory that the engine reads, though the task itself owns none.
+//! A task that owns nothing, with memory besides its buffers that the engine reads.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -6,7 +6,7 @@ use haul_engine::{Hint, Operation, Queue, Request, Settings, Task, Value};
 
 use crate::support::{Fault, polled};
 
-/// Whether the target was written when the raw form was dropped.
+/// Whether the target was written when the memory was dropped.
 static WAS_WRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// Writes sevens to `target`.
@@ -14,15 +14,15 @@ struct Sevens {
     target: *mut [u8; 100],
 }
 
-struct RawSevens {
-    source: Box<[u8; 100]>,
+struct Source {
+    bytes: Vec<u8>,
     target: *mut [u8; 100],
 }
 
 // SAFETY: the target is leaked memory, which only this task uses.
-unsafe impl Send for RawSevens {}
+unsafe impl Send for Source {}
 
-impl Drop for RawSevens {
+impl Drop for Source {
     fn drop(&mut self) {
         // SAFETY: the target is leaked memory, which no other thread accesses.
         let first = unsafe { self.target.cast::<u8>().read_volatile() };
@@ -30,33 +30,27 @@ impl Drop for RawSevens {
     }
 }
 
-// SAFETY: the request names the leaked target, and an allocation of the raw form. Any thread may
-// drop both.
+// SAFETY: the request names the leaked target, and an allocation of the second value. Any thread
+// may drop both.
 unsafe impl Task for Sevens {
     type Output = ();
-    type Raw = RawSevens;
+    type Memory = Source;
 
-    fn into_raw(self) -> RawSevens {
-        RawSevens { source: Box::new([7; 100]), target: self.target }
-    }
-
-    fn request(raw: &RawSevens) -> Request {
-        let (target, source) = (raw.target.cast(), raw.source.as_ptr());
-        Request { operation: Operation::Copy { target, source, length: 100 }, hint: Hint::Unknown }
-    }
-
-    unsafe fn from_raw(raw: RawSevens) -> Self {
-        Self { target: raw.target }
+    fn request(&mut self) -> (Request, Source) {
+        let memory = Source { bytes: vec![7; 100], target: self.target };
+        let (target, source) = (self.target.cast(), memory.bytes.as_ptr());
+        let operation = Operation::Copy { target, source, length: 100 };
+        (Request { operation, hint: Hint::Unknown }, memory)
     }
 
     fn output(_: Value) {}
 }
 
 #[test]
-fn scope_keeps_the_raw_form_until_the_end() {
+fn scope_keeps_memory_of_a_task_until_the_end() {
     assert!(!std::mem::needs_drop::<Sevens>());
     let queue: Queue = polled(Settings::default(), Fault::None);
     let target = std::ptr::from_mut(Box::leak(Box::new([0; 100])));
     queue.scope(|scope| drop(scope.submit(Sevens { target }))).unwrap();
-    assert!(WAS_WRITTEN.load(Relaxed), "the engine reads memory that was freed");
+    assert!(WAS_WRITTEN.load(Relaxed), "the memory was dropped before the end");
 }
