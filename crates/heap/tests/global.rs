@@ -30,7 +30,13 @@ fn program_runs_on_the_heap() {
     assert_eq!(heap.validate(), Ok(()));
 }
 
+/// One after the other: the threads of the second part leave thousands of caches.
 #[test]
+fn threads_start_and_end() {
+    consecutive_threads_use_few_caches();
+    thousands_of_live_threads_are_served();
+}
+
 fn consecutive_threads_use_few_caches() {
     for round in 0..300 {
         thread::spawn(move || vec![round; 100]).join().unwrap();
@@ -41,7 +47,6 @@ fn consecutive_threads_use_few_caches() {
 }
 
 /// There are more threads than caches. Each is served; otherwise the program would abort.
-#[test]
 fn thousands_of_live_threads_are_served() {
     const THREADS: usize = 5000;
     let barrier = std::sync::Barrier::new(THREADS);

@@ -32,7 +32,9 @@ mod machine;
 #[path = "../../../forward/tests/forward/network.rs"]
 mod network;
 mod pcie;
+mod pcie_bandwidth;
 mod pcie_explain;
+mod pcie_sweep;
 mod pcie_watch;
 mod report;
 mod shell;
@@ -58,7 +60,7 @@ use std::time::{Duration, Instant};
 use haul_model::{Line, Machine, Record};
 
 /// Longest time for any of these commands: a hang is a failure, not a wait.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// Output and exit code of a run of the program.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ pub(crate) fn estimate(more: &[&str]) -> Ran {
 }
 
 #[track_caller]
-fn sum(records: &[Record], metric: &str) -> f64 {
+pub(crate) fn sum(records: &[Record], metric: &str) -> f64 {
     let found: Vec<&Record> = records.iter().filter(|r| r.metric == metric).collect();
     assert_eq!(found.len(), 1, "{metric}: {records:#?}");
     found[0].samples[0]
@@ -79,39 +79,6 @@ fn recipe_shows_both_averages() {
         (sum(&records, "outbound_write"), sum(&records, "outbound_write_by_packets"));
     assert!(other < right, "{other} {right}");
     ran.says(&["does not say how it averages", "right for doorbells"]);
-}
-
-#[test]
-fn bandwidth_reproduces_public_figures() {
-    let figures = |model: &str| {
-        let mut command = haul(&["pcie", "bandwidth", "--model", model, "--json"]);
-        command.args(["--model-nic", "simple,kernel,dpdk", "--link", "gen3x8"]);
-        command.args(["--mps", "256", "--mrrs", "512", "--sizes", "64,512"]);
-        run(&mut command).expect(0).records()
-    };
-    let near = |records: &[Record], nic: &str, size: u64, expected: f64| {
-        let found = records.iter().find(|record| {
-            record.parameters["nic"] == nic && record.parameters["size_bytes"] == size
-        });
-        let found = found.unwrap();
-        assert_eq!((found.experiment.as_str(), found.kind), ("pcie.bandwidth", Kind::Modelled));
-        let deviation = found.samples[0] - expected;
-        eprintln!("{nic} {size} B: off by {deviation:+.4} Gb/s");
-        assert!(deviation.abs() <= 0.01, "{found:?}");
-    };
-    let published = figures("pcie-bench");
-    for (nic, at_64, at_512) in
-        [("simple", 12.58, 39.31), ("kernel", 17.63, 43.96), ("dpdk", 20.65, 45.93)]
-    {
-        near(&published, nic, 64, at_64);
-        near(&published, nic, 512, at_512);
-    }
-    let mended = figures("mended");
-    for (nic, at_64) in [("simple", 11.58), ("kernel", 15.72), ("dpdk", 18.07)] {
-        near(&mended, nic, 64, at_64);
-    }
-    let records = estimate(&["--as", "pcie-bench", "--json"]).expect(0).records();
-    assert!(records.iter().all(|record| record.subject == "pcie-bench"));
 }
 
 #[test]
@@ -279,34 +246,6 @@ fn rates_are_packets_or_bits_of_the_line() {
     forward("gen:size=60,rate=1GB/s").expect(2);
 }
 
-/// The public model and the estimate differ, and each output explains why.
-#[test]
-fn bandwidth_explains_difference_from_estimate() {
-    let words = ["pcie", "bandwidth", "--model-nic", "dpdk", "--sizes", "64,1518"];
-    let ran = run(&mut haul(&words)).expect(0);
-    let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in
-        ["estimate --nic ixgbe Gb/s", "one transmit descriptor in 32", "--set completions=mps"]
-    {
-        assert!(text.contains(part), "{part}: {ran:#?}");
-    }
-    let row = |size: &str| -> Vec<f64> {
-        let line = ran.out.lines().find(|line| line.trim_start().starts_with(size)).unwrap();
-        line.split_whitespace().skip(1).map(|text| text.parse().unwrap()).collect()
-    };
-    for size in ["64", "1518"] {
-        let mut command = haul(&["pcie", "estimate", "--nic", "ixgbe", "--rate", "1M", "--json"]);
-        let records = run(command.args(["--with-fcs", "--sizes", size])).expect(0).records();
-        let bytes = size.parse::<f64>().unwrap() - 4.0;
-        let estimated = sum(&records, "rate_max") * bytes * 8e-9;
-        assert!((row(size)[1] - estimated).abs() < 0.006, "{size}: {estimated} {ran:#?}");
-    }
-    // Small packets cost less if write-backs are few, large ones if completions are large.
-    assert!(row("64")[1] > row("64")[0] && row("1518")[1] < row("1518")[0], "{ran:#?}");
-    let other = run(&mut haul(&["pcie", "bandwidth", "--model-nic", "kernel"])).expect(0);
-    assert!(!other.out.contains("ixgbe"), "{other:#?}");
-}
-
 /// A setting for packets that the setting `traffic` excludes would have no effect.
 #[test]
 fn estimate_refuses_options_for_excluded_packets() {
@@ -399,76 +338,6 @@ fn estimate_accepts_capture_or_range_of_sizes() {
         ran.out.lines().nth(1).unwrap().split_whitespace().skip(1).map(str::to_owned).collect()
     };
     assert_eq!(last_words(&["60..61:1"]), last_words(&["64..65:1", "--with-fcs"]));
-}
-
-fn sweep(words: &[&str]) -> Ran {
-    let mut command = haul(&["pcie", "sweep", "--nic", "ice", "--for", "10ms"]);
-    run(command.args(words))
-}
-
-/// The cookbook's charts, from a modelled core. The charts are the same on any machine.
-#[test]
-fn sweep_finds_break_and_estimate_matches_counts() {
-    let words = ["--core", "120:55", "--rates", "4M..14M:2M"];
-    let ran = sweep(&words).expect(0);
-    let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in ["breaks between 10.00 and 12.00 M", "0 or 4 packets, 4.00", "polls of 8"] {
-        assert!(text.contains(part), "{part}: {ran:#?}");
-    }
-    let ran = sweep(&[&words[..], &["--json"]].concat()).expect(0);
-    let records = ran.records();
-    assert!(records.iter().all(|r| r.experiment == "pcie.sweep" && r.kind == Kind::Modelled));
-    let of = |metric: &str, basis: &str| -> Vec<f64> {
-        let is = |record: &&Record| record.metric == metric && record.text("basis") == Some(basis);
-        records.iter().filter(is).map(|record| record.samples[0]).collect()
-    };
-    for metric in ["inbound_read", "inbound_write", "outbound_read", "outbound_write"] {
-        let (counted, estimated) = (of(metric, "counted"), of(metric, "estimated"));
-        assert_eq!((counted.len(), estimated.len()), (6, 6), "{metric}");
-        for (counted, estimated) in counted.iter().zip(&estimated) {
-            let off = (counted - estimated).abs();
-            assert!(off <= counted * 5e-3, "{metric}: {counted} {estimated}");
-        }
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let (file, page) = (folder.path().join("sweep.jsonl"), folder.path().join("page.html"));
-    std::fs::write(&file, &ran.out).unwrap();
-    let words = ["report", file.to_str().unwrap(), "--out-file", page.to_str().unwrap()];
-    run(&mut haul(&words)).expect(0);
-    let html = std::fs::read_to_string(&page).unwrap();
-    assert!(html.contains("the curve breaks") && html.contains("class=\"cell\""));
-}
-
-#[test]
-fn sweep_measures_batches_and_refuses_impossible_ranges() {
-    let words = ["--rates", "100k..200k:100k", "--group", "1", "--json"];
-    let records = sweep(&words).expect(0).records();
-    let mut rates = records.iter().filter(|record| record.metric == "rate");
-    assert!(rates.all(|record| record.kind == Kind::Measured));
-    for (option, value, part) in [
-        ("--rates", "2M..1M:1M", "FIRST..LAST:STEP"),
-        ("--rates", "1M", "FIRST..LAST:STEP"),
-        ("--rates", "1M..16M", "FIRST..LAST:STEP"),
-        ("--rates", "1k..16M:1k", "at most 1000"),
-        ("--rates", "1..2:1", "a longer --for"),
-        ("--core", "0:5", "120:55"),
-        ("--core", "120", "120:55"),
-        ("--for", "0s", "from 1ms to 1m"),
-        ("--for", "61", "from 1ms to 1m"),
-        ("--packet-size", "13", "14 to 2048"),
-        ("--group", "0", "1 to 256"),
-        ("--group", "4294967295", "1 to 256"),
-        ("--burst", "257", "from 1 to 256"),
-        ("--set", "rx_free=20000", "16384"),
-        ("--nic", "e810", "mlx5"),
-    ] {
-        let mut command = haul(&["pcie", "sweep"]);
-        if option != "--nic" {
-            command.args(["--nic", "ice", "--mode", "scalar"]);
-        }
-        run(command.args([option, value])).expect(2).says(&[part]);
-    }
-    run(&mut haul(&["pcie", "sweep"])).expect(2).says(&["--nic"]);
 }
 
 #[test]

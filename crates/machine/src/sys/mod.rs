@@ -127,17 +127,17 @@ fn names_in(folder: &Path) -> Vec<String> {
 }
 
 #[cfg(test)]
+#[path = "../../../engine/src/dsa/sysfs/folder.rs"]
+mod folder;
+
+#[cfg(test)]
 pub(crate) mod tests {
+    use super::folder::folder_with;
     use super::*;
 
     /// A root directory with these files.
     pub(crate) fn root_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Sys) {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
+        let folder = folder_with(files);
         let sys = Sys::at(folder.path());
         (folder, sys)
     }

@@ -73,6 +73,11 @@ impl SocketRange {
         let bytes = (self.base + self.bytes - base).next_multiple_of(BASE_ALIGN).min(RANGE_MAX);
         Self { socket: self.socket, base, bytes }
     }
+
+    /// Whether an address lies in the range.
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base) < self.bytes
+    }
 }
 
 extern "C" fn collect(list: *const MemsegList, found: *mut c_void) -> c_int {

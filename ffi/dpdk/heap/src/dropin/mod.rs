@@ -1,22 +1,29 @@
 //! The heaps under a DPDK program, one per socket, and DPDK's functions implemented with these
 //! heaps. A call that no heap serves goes to DPDK.
+//!
+//! From the bottom up:
+//!
+//! - `socket_heap`: the heap of one socket;
+//! - `owned`: a block of one of the heaps.
+
+mod owned;
+mod socket_heap;
 
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
-use std::time::Instant;
 
-use haul_heap::{AllocError, Heap, Misuse, Tag};
+use haul_heap::Misuse;
 
-use crate::backoff::{Backoff, Backoffs};
+use crate::backoff::Backoff;
 use crate::directory::Directory;
 use crate::dpdk::{Functions, SOCKET_ANY};
 use crate::extent::PAGE;
-use crate::extents::{NoGrowth, SocketExtents};
 use crate::leaving::Leave;
-use crate::memory::SocketRange;
-use crate::names::Names;
 use crate::notice;
 use crate::request::Request;
+
+pub(crate) use owned::Owned;
+pub(crate) use socket_heap::SocketHeap;
 
 /// The least alignment, in bytes: DPDK's cache line (`RTE_CACHE_LINE_SIZE` as Debian builds it).
 const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
@@ -35,15 +42,6 @@ const HELD_BYTES_MAX: usize = 16 << 20;
 /// (RTE_MAX_NUMA_NODES). The number is 32 in Debian's build and 4 in the smallest build.
 const SOCKETS_EXTERNAL: c_int = 4;
 
-/// The heap of one socket.
-pub(crate) struct SocketHeap {
-    pub(crate) heap: Heap,
-    pub(crate) range: SocketRange,
-    pub(crate) extents: &'static SocketExtents,
-    pub(crate) names: Names,
-    pub(crate) backoffs: Backoffs,
-}
-
 /// All heaps, from the time at which DPDK's memory exists.
 pub(crate) struct Dropin {
     pub(crate) functions: &'static Functions,
@@ -53,13 +51,6 @@ pub(crate) struct Dropin {
     /// Whether DPDK distinguishes sockets, which it does only with huge pages.
     pub(crate) has_sockets: bool,
     pub(crate) is_primary: bool,
-}
-
-/// A block of one of the heaps.
-pub(crate) struct Owned<'a> {
-    owner: &'a SocketHeap,
-    pointer: NonNull<u8>,
-    bytes: usize,
 }
 
 /// The result of looking up a program's pointer.
@@ -157,8 +148,12 @@ impl Dropin {
 
     /// Whether a heap's memory could serve a request for a socket.
     pub(crate) fn has_heap_of(&self, socket: c_int) -> bool {
-        let is_any = socket == SOCKET_ANY || (!self.has_sockets && socket < SOCKETS_EXTERNAL);
-        is_any || self.heaps.iter().any(|each| each.range.socket == socket)
+        self.is_any(socket) || self.heaps.iter().any(|each| each.range.socket == socket)
+    }
+
+    /// Whether every heap can serve a request for a socket.
+    fn is_any(&self, socket: c_int) -> bool {
+        socket == SOCKET_ANY || (!self.has_sockets && socket < SOCKETS_EXTERNAL)
     }
 
     #[cold]
@@ -276,176 +271,5 @@ impl Dropin {
             self.heaps.iter().for_each(SocketHeap::end_backoff);
         }
         given
-    }
-}
-
-impl SocketHeap {
-    /// # Safety
-    ///
-    /// `name` is NULL or a C string.
-    #[inline]
-    unsafe fn allocate(
-        &self,
-        name: *const c_char,
-        bytes: usize,
-        align: usize,
-    ) -> Option<NonNull<u8>> {
-        if !self.backoffs.of(bytes, align).is_over() {
-            return None;
-        }
-        // SAFETY: as the caller promises.
-        let tag = unsafe { self.names.tag(&self.heap, name) };
-        let block = self.heap.alloc(haul_heap::Request::new(bytes).aligned(align).tagged(tag));
-        if block.is_err() {
-            return self.allocate_again(bytes, align, tag);
-        }
-        block.ok()
-    }
-
-    /// Asks an exhausted heap once more and measures the time. If the heap refuses again, its
-    /// back-off begins; otherwise the back-off ends.
-    #[cold]
-    fn allocate_again(&self, bytes: usize, align: usize, tag: Tag) -> Option<NonNull<u8>> {
-        let start = Instant::now();
-        let block = self.heap.alloc(haul_heap::Request::new(bytes).aligned(align).tagged(tag));
-        let backoff = self.backoffs.of(bytes, align);
-        match block {
-            Err(AllocError::Exhausted) => backoff.begin(start.elapsed()),
-            _ => backoff.end(),
-        }
-        block.ok()
-    }
-
-    /// Ends the back-offs of the heap and of DPDK, after memory became free.
-    fn end_backoff(&self) {
-        self.backoffs.end();
-        self.extents.end_backoff();
-    }
-
-    /// Allocates a large block from idle memory of the heap, or from idle pages that could be
-    /// returned to DPDK. DPDK would have to clear these pages first.
-    ///
-    /// # Safety
-    ///
-    /// `name` is NULL or a C string.
-    #[cold]
-    unsafe fn allocate_held(
-        &self,
-        name: *const c_char,
-        bytes: usize,
-        align: usize,
-    ) -> Option<NonNull<u8>> {
-        let held = |tag| {
-            self.heap.alloc_held(haul_heap::Request::new(bytes).aligned(align).tagged(tag)).ok()
-        };
-        // SAFETY: as the caller promises.
-        let block = unsafe { tagged(&self.heap, &self.names, name, held) };
-        if block.is_some() || !self.extents.has_idle(bytes, align) {
-            return block;
-        }
-        let _no_growth = NoGrowth::begin();
-        let idle =
-            |tag| self.heap.alloc(haul_heap::Request::new(bytes).aligned(align).tagged(tag)).ok();
-        // SAFETY: as the caller promises.
-        unsafe { tagged(&self.heap, &self.names, name, idle) }
-    }
-}
-
-/// Allocates a block with the tag of its type's name. `heap` may refuse the block.
-///
-/// # Safety
-///
-/// `name` is NULL or a C string.
-unsafe fn tagged(
-    heap: &Heap,
-    names: &Names,
-    name: *const c_char,
-    allocate: impl Fn(Tag) -> Option<NonNull<u8>>,
-) -> Option<NonNull<u8>> {
-    // SAFETY: as the caller promises.
-    let tag = match unsafe { names.known(name) } {
-        Some(tag) => tag,
-        None => {
-            // Tags are few and permanent, so no tag is used up for a block that DPDK serves in
-            // the end.
-            let probe = allocate(Tag::NONE)?;
-            // SAFETY: allocated just now, and no other thread has it.
-            unsafe { heap.free(probe) }.ok()?;
-            // SAFETY: as the caller promises.
-            unsafe { names.tag(heap, name) }
-        }
-    };
-    allocate(tag)
-}
-
-impl SocketRange {
-    fn contains(&self, address: usize) -> bool {
-        address.wrapping_sub(self.base) < self.bytes
-    }
-}
-
-impl Owned<'_> {
-    /// The size of the block in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(crate) fn pointer(&self) -> NonNull<u8> {
-        self.pointer
-    }
-
-    /// Whether the block is on the socket that a request for `socket` names.
-    pub(crate) fn is_on(&self, dropin: &Dropin, socket: c_int) -> bool {
-        let own = self.owner.range.socket;
-        socket == SOCKET_ANY || socket == own || (!dropin.has_sockets && socket < SOCKETS_EXTERNAL)
-    }
-
-    /// Resizes the block within the heap, and moves it if necessary. On failure returns `None` and
-    /// changes nothing.
-    ///
-    /// # Safety
-    ///
-    /// If a new pointer is returned, no thread uses the old pointer afterwards.
-    pub(crate) unsafe fn resize(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
-        if align > PAGE {
-            return None;
-        }
-        let (heap, align) = (&self.owner.heap, align.max(ALIGN_MIN));
-        if bytes > GROWN_BYTES_MAX {
-            // SAFETY: as the caller promises; the block is live.
-            let stays = unsafe { heap.resize(self.pointer, bytes, align) };
-            return stays.is_ok_and(|stays| stays).then_some(self.pointer);
-        }
-        // SAFETY: as the caller promises; the block is live.
-        unsafe { heap.realloc(self.pointer, bytes, align) }.ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use haul_heap::Node;
-
-    #[test]
-    fn refused_block_takes_no_tag() {
-        let heap = Heap::builder().limit(64 << 20).build().expect("a small heap is built");
-        let names = Names::new();
-        let held = |name: &core::ffi::CStr| {
-            let held = |tag| heap.alloc_held(haul_heap::Request::new(1 << 20).tagged(tag)).ok();
-            // SAFETY: a `CStr` is a C string.
-            unsafe { tagged(&heap, &names, name.as_ptr(), held) }
-        };
-        for name in [c"a", c"b", c"c"] {
-            assert_eq!(held(name), None, "the heap has no idle memory");
-        }
-        assert_eq!(heap.tag("first").number(), 1, "refused requests have tags");
-        let idle = heap.alloc(haul_heap::Request::new(2 << 20)).expect("the heap is empty");
-        // SAFETY: allocated just now, and no other thread has it.
-        unsafe { heap.free(idle) }.expect("it lives");
-        assert!(held(c"second").is_some());
-        assert_eq!(heap.tag("second").number(), 2);
-        assert!(held(c"second").is_some() && held(c"third").is_none());
-        assert_eq!(heap.stats(Node::ANY).live.blocks, 2);
-        assert_eq!(heap.tag("fourth").number(), 3);
     }
 }

@@ -1,19 +1,25 @@
 //! A recorded history on every heap: the time of its operations and the memory of the heap, over
 //! the course of the history.
+//!
+//! From the bottom up:
+//!
+//! - `entrant`: a heap in a replay, and its results;
+//! - `emit`: turns the results into records.
+
+mod emit;
+mod entrant;
 
 use std::time::{Duration, Instant};
 
 use haul_machine::sys::Sys;
 use haul_measure::Caches;
 use haul_measure::disturbance::Watch;
-use haul_measure::memory::{HUGE_PAGE_BYTES, check_available};
-use haul_measure::rounds::{self, Limits, Next, Order, Round, evaluate};
+use haul_measure::memory::check_available;
+use haul_measure::rounds::{self, Limits, Next, Order};
 use haul_measure::sys;
-use haul_model::Record;
-use haul_model::experiment::{key, name};
 use haul_model::trace::History;
 
-use super::child::{Figures, Running};
+use super::child::Running;
 use super::peers::{Found, Peer};
 use super::protocol::{Start, Task};
 use super::script::Script;
@@ -24,6 +30,7 @@ use crate::error::Error;
 use crate::experiment::Experiment;
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
+use entrant::{Course, Entrant};
 
 /// The number of points in the course: as many as fit into a figure.
 const POINTS: usize = 50;
@@ -43,13 +50,6 @@ const MEMORY_FACTOR: u64 = 3;
 
 /// The least memory for which a heap is built, in bytes.
 const MEMORY_LEAST: u64 = 64 << 20;
-
-/// The number of bytes by which the live blocks may exceed the growth of a process. Live blocks
-/// may use memory that was free but resident before the first operation, although the heap was
-/// asked to return it: some 100 KiB of glibc, and the rest of the first huge pages of other
-/// heaps.
-const FREE_BEFORE_BYTES: u64 = 512 << 10;
-const FREE_BEFORE_BYTES_HUGE: u64 = 2 * HUGE_PAGE_BYTES as u64;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -79,27 +79,6 @@ struct Points {
     ends: Vec<usize>,
     /// The requested bytes that are live at the end of each point.
     live: Vec<u64>,
-}
-
-/// A heap in a run.
-struct Entrant<'a> {
-    found: &'a Found,
-    version: String,
-    pages: Option<String>,
-    failure: Option<Error>,
-    courses: Vec<Course>,
-}
-
-/// The result of one repetition.
-#[derive(Clone, Debug, Default)]
-struct Course {
-    /// Nanoseconds per operation, by point.
-    time_ns: Vec<f64>,
-    /// Operations of each point.
-    operations: Vec<usize>,
-    /// The growth of the resident MiB since the first operation, at each point's end.
-    footprint_mib: Vec<f64>,
-    hit: bool,
 }
 
 impl Points {
@@ -275,183 +254,5 @@ impl Replay {
         let is_needed = *entrant.found == self.heaps[0];
         let name = entrant.found.peer.name();
         or_leave_out(done, name, is_needed, &mut entrant.failure, context)
-    }
-
-    fn emit(
-        &self,
-        start: &Start,
-        points: &Points,
-        entrants: &[Entrant<'_>],
-        remarks: &Remarks,
-        context: &mut Context<'_>,
-    ) {
-        let (again, subjects) = entrants.split_last().expect("the baseline is measured twice");
-        let subjects: Vec<&Entrant<'_>> =
-            subjects.iter().filter(|entrant| entrant.failure.is_none()).collect();
-        let record = |entrant: &Entrant<'_>, metric: &str, unit: &str| {
-            let mut record = self.record(start, entrant.found.peer.name(), metric, unit);
-            record = record.with(key::VERSION, entrant.version.clone());
-            if let Some(pages) = &entrant.pages {
-                record = record.with(key::PAGES, pages.clone());
-            }
-            remarks.on(record)
-        };
-        self.emit_whole(&subjects, again, start.threads > start.cpus.len(), &record, context);
-        self.emit_asked_for(start, points, context);
-        for entrant in &subjects {
-            for (point, &end) in points.ends.iter().enumerate() {
-                let at = |record: Record| self.at(record, end);
-                let samples = |of: fn(&Course) -> &Vec<f64>| {
-                    entrant.courses.iter().map(|course| of(course)[point]).collect()
-                };
-                let mut footprint = at(record(entrant, "footprint", "MiB"));
-                footprint.samples = samples(|course| &course.footprint_mib);
-                context.emit(footprint);
-                let mut time = at(record(entrant, "time", "ns"));
-                time.samples = samples(|course| &course.time_ns);
-                context.emit(time);
-            }
-        }
-    }
-
-    /// Emits two figures for the whole history, compared with the baseline.
-    fn emit_whole(
-        &self,
-        subjects: &[&Entrant<'_>],
-        again: &Entrant<'_>,
-        crowded: bool,
-        record: &dyn Fn(&Entrant<'_>, &str, &str) -> Record,
-        context: &mut Context<'_>,
-    ) {
-        let names: Vec<String> =
-            subjects.iter().map(|entrant| entrant.found.peer.name().to_owned()).collect();
-        for (metric, unit) in [("time", "ns"), ("footprint_peak", "MiB")] {
-            let of = if unit == "ns" { Course::mean_ns } else { Course::peak_mib };
-            let round = |index: usize| Round {
-                values: subjects
-                    .iter()
-                    .copied()
-                    .chain([again])
-                    .map(|entrant| of(&entrant.courses[index]))
-                    .collect(),
-                // Threads that share CPUs do not count as other processes.
-                hit: !crowded && subjects.iter().any(|entrant| entrant.courses[index].hit),
-            };
-            let rounds: Vec<Round> = (0..again.courses.len()).map(round).collect();
-            let found = evaluate(&rounds, &names, 0, self.seed);
-            for (index, subject) in subjects.iter().enumerate() {
-                let mut whole = record(subject, metric, unit);
-                whole.samples.clone_from(&found.series[index]);
-                whole.comparison = found.comparisons[index].clone();
-                context.emit(whole);
-            }
-        }
-    }
-
-    /// Emits the bytes that the recorded program had requested, which is the least footprint that
-    /// a heap can have.
-    fn emit_asked_for(&self, start: &Start, points: &Points, context: &mut Context<'_>) {
-        for (&end, &live) in points.ends.iter().zip(&points.live) {
-            let record = self.record(start, "asked for", "footprint", "MiB");
-            let mut record = self.at(record, end);
-            record.samples = vec![live as f64 / MIB];
-            context.emit(record);
-        }
-    }
-
-    /// The parameters that all records share.
-    fn record(&self, start: &Start, subject: &str, metric: &str, unit: &str) -> Record {
-        Record::new("", name::HEAP_REPLAY, subject, metric, unit)
-            .with(key::TRACE, self.trace.name())
-            .with(key::PROGRAM, self.trace.header.program_name())
-            .with(key::OPERATIONS, self.trace.history.operations.len())
-            .with(key::THREADS, start.threads)
-            .with(key::CPUS, start.cpus.len())
-            .with(key::THREADS_RECORDED, self.trace.history.threads.len())
-            .with(key::RERUN, self.rerun.clone())
-    }
-
-    /// The record of a point: the number of operations before it, and their time in the recording.
-    fn at(&self, record: Record, end: usize) -> Record {
-        let time_ns = self.trace.history.operations[end - 1].time_ns;
-        let at_ms = (time_ns as f64 / 1e3).round() / 1e3;
-        record.with(key::OPERATIONS_DONE, end).with(key::AT_MS, at_ms)
-    }
-}
-
-impl<'a> Entrant<'a> {
-    fn new(found: &'a Found) -> Self {
-        Self { found, version: String::new(), pages: None, failure: None, courses: Vec::new() }
-    }
-
-    /// Starts a process for one repetition. Returns the resident bytes of the process after it
-    /// has read the steps.
-    fn begin(
-        &mut self,
-        driver: &Program,
-        start: &Start,
-        script: &Script,
-    ) -> Result<(Running, f64), Error> {
-        let start =
-            Start { peer: self.found.peer, library: self.found.library.clone(), ..start.clone() };
-        let mut running = Running::start(driver, self.found, &start)?;
-        self.version.clone_from(&running.version);
-        self.pages.clone_from(&running.pages);
-        let figures = running.perform(&Task::Load { path: script.path().into() })?;
-        Ok((running, figures.values.first().copied().unwrap_or(0.0)))
-    }
-
-    /// Adds a point of this many operations, with this many live bytes at its end.
-    ///
-    /// # Errors
-    /// The resident bytes are fewer than the live bytes, although every page of the live blocks
-    /// was written to. The resident bytes are therefore not the footprint.
-    fn add(
-        &mut self,
-        figures: &Figures,
-        resident: f64,
-        operations: usize,
-        live: u64,
-    ) -> Result<(), Error> {
-        let [time_ns, bytes] = figures.values[..] else { return Ok(()) };
-        let (grown, live) = (bytes - resident, live as f64);
-        let free_before = match self.found.peer {
-            Peer::Haul | Peer::Dpdk => FREE_BEFORE_BYTES_HUGE,
-            _ => FREE_BEFORE_BYTES,
-        };
-        if grown + (free_before as f64) < live {
-            return Err(Error::Driver {
-                peer: self.found.peer.name().to_owned(),
-                attempt: "report its footprint".to_owned(),
-                reason: format!(
-                    "its memory grew by {:.2} MiB, but {:.2} MiB are live and were written to: the \
-                     machine swaps, or merges pages; replay it with more free memory",
-                    grown / MIB,
-                    live / MIB
-                ),
-            });
-        }
-        let course = self.courses.last_mut().expect("pushed for each repetition");
-        course.time_ns.push(time_ns);
-        course.operations.push(operations);
-        // The live bytes are resident. If the process has grown by less, some of the live bytes
-        // are on pages that the heap had before.
-        course.footprint_mib.push(grown.max(live) / MIB);
-        course.hit |= figures.hit;
-        Ok(())
-    }
-}
-
-impl Course {
-    /// The mean over the operations of all points.
-    fn mean_ns(&self) -> f64 {
-        let all: usize = self.operations.iter().sum();
-        let of_points = self.time_ns.iter().zip(&self.operations);
-        let sum: f64 = of_points.map(|(time_ns, count)| time_ns * *count as f64).sum();
-        sum / all.max(1) as f64
-    }
-
-    fn peak_mib(&self) -> f64 {
-        self.footprint_mib.iter().copied().fold(0.0, f64::max)
     }
 }
