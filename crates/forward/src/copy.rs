@@ -1,8 +1,9 @@
 //! The function that copies a burst. The function is a setting, so that a forwarder can show
 //! which copy is best for a flow.
 //!
-//! A port collects the copies of a burst as [`Part`]s and passes them to one call. The choice of
-//! the function thus costs one indirect call a burst, and none a packet if the copy is haul's own.
+//! A port collects the copies of a burst as [`Part`]s and passes them to one call, and to one more
+//! for each long packet from the guest in several buffers. The choice of the function thus costs
+//! one indirect call a burst, and none a short packet if the copy is haul's own.
 
 use haul_copy::kernel::{CopyFn, CopyKernel};
 
@@ -90,7 +91,7 @@ impl CopyMethod {
     }
 }
 
-/// A chosen method: one call a burst.
+/// A chosen method.
 #[derive(Clone, Copy, Debug)]
 pub struct Copier {
     call: Call,

@@ -85,7 +85,7 @@ fn forward_pvp(record: &Record) -> String {
     }
     let own = [(key::SIZE_BYTES, "--sizes"), (key::GUEST, "--guest")];
     options(&mut command, record, &own);
-    for setting in [key::LAYOUT, key::QUEUES, key::OVS_PORT] {
+    for setting in [key::LAYOUT, key::BUFFERS, key::QUEUES, key::OVS_PORT] {
         if let Some(value) = field(record, setting) {
             let _ = write!(command, " --set {setting}={}", quoted(&value));
         }
@@ -229,9 +229,10 @@ mod tests {
             .with("size_bytes", 64)
             .with("guest", "haul")
             .with("layout", "packed")
+            .with("buffers", "one")
             .with("queues", 2)
             .with("copy", "libc");
-        let settings = "--set layout=packed --set queues=2";
+        let settings = "--set layout=packed --set buffers=one --set queues=2";
         assert_eq!(
             command(&flow),
             format!(

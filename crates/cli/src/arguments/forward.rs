@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Subcommand};
 use haul_engine::Queue;
-use haul_experiments::forward::{Flow, Layout, VhostPort};
+use haul_experiments::forward::{Buffers, Flow, Layout, VhostPort};
 use haul_model::Sizes;
 
 use super::engine::{queue, usable};
@@ -132,12 +132,14 @@ pub(crate) struct Between {
     haul forward pvp --flow enqueue --sweep 60..256:1 --copy haul,libc --restarts 3 --out sweep\n  \
     haul forward pvp --set queues=4 --copy haul,libc\n  \
     haul forward pvp --guest qemu --sizes 64 --search ndr\n  \
-    haul forward pvp --flow enqueue --sizes 1500,9000 --copy haul --engine worker,auto\n\n\
+    haul forward pvp --flow enqueue --sizes 1500,9000 --copy haul --engine worker,auto\n  \
+    haul forward pvp --switch ovs:turns=target/release/libhaul_rte_vhost.so --guest testpmd \\\n    \
+    --sizes 60,1500,9000 --set layout=packed --for 2s\n\n\
     testpmd is in Debian's package dpdk-dev, Open vSwitch in openvswitch-switch-dpdk. Flows: pvp (generator,\n\
     switch, guest, switch), enqueue (switch to guest), dequeue (guest to switch), loopback (packets circulate),\n\
     return (the guest's packets to the switch and back).\n\n\
-    Settings, in a file or by --set: guest_image, testpmd, simd, layout, queues, ovs_port, source, searches,\n\
-    trial, trial_sum, latency. docs/forward-pvp.md describes each.")]
+    Settings, in a file or by --set: guest_image, testpmd, simd, layout, buffers, queues, ovs_port, source,\n\
+    searches, trial, trial_sum, latency. docs/forward-pvp.md describes each.")]
 pub(crate) struct Pvp {
     /// Sizes of packets, without the frame check sequence: a list such as 64,1500, or a range
     /// FIRST..LAST[:STEP]
@@ -211,6 +213,10 @@ pub(crate) struct PvpSettings {
     /// buffers)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
+    /// Buffers in which testpmd as guest holds a packet longer than 2048 B: one, or several of
+    /// 2048 B each [default: several; one in a layout without mergeable buffers]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) buffers: Option<Buffers>,
     /// Number of queues between switch and guest, in each direction; flows are spread over the
     /// queues. Each queue has a thread on each side if there are two processors for it; otherwise
     /// threads serve several queues

@@ -203,7 +203,7 @@ fn pvp_refuses_conflicting_options() {
         (&["--layout", "packed"], &["--layout"]),
         (
             &["--set", "queue=2"],
-            &["queue=2", "guest_image, testpmd, simd, layout, queues, ovs_port, source"],
+            &["queue=2", "guest_image, testpmd, simd, layout, buffers, queues, ovs_port, source"],
         ),
         (&["--set", "ovs_port=dpdk"], &["ovs_port=dpdk", "dpdkvhostuserclient"]),
         (&["--set", "ovs_port=dpdkvhostuserclient"], &["ovs_port", "--switch ovs"]),
@@ -214,6 +214,38 @@ fn pvp_refuses_conflicting_options() {
     }
     let missing = ["forward", "pvp", "--settings", "/dev/null/none"];
     run(&mut haul(&missing)).expect(1).says(&["/dev/null/none"]);
+}
+
+#[test]
+fn pvp_refuses_packets_that_need_more_buffers_than_a_layout_has() {
+    for (arguments, parts) in [
+        (
+            &["--set", "layout=packed-vector", "--sizes", "2049"][..],
+            &["above 2048 B", "mergeable"][..],
+        ),
+        (
+            &[
+                "--guest",
+                "testpmd",
+                "--set",
+                "layout=split-vector",
+                "--set",
+                "buffers=several",
+                "--sizes",
+                "60,9000",
+            ],
+            &["buffers=several", "mergeable"],
+        ),
+        (&["--set", "buffers=one"], &["the setting buffers", "--guest testpmd"]),
+        (
+            &["--guest", "testpmd", "--set", "buffers=one", "--sizes", "64,2048"],
+            &["the setting buffers", "above 2048 B"],
+        ),
+        (&["--set", "buffers=two"], &["buffers=two", "one or several"]),
+        (&["--sizes", "9217"], &["60 B", "9 KiB"]),
+    ] {
+        run(&mut haul(&[&["forward", "pvp"], arguments].concat())).expect(2).says(parts);
+    }
 }
 
 /// Starts a flow, kills it, and checks what it leaves: its processes end by themselves, its folder
@@ -283,6 +315,14 @@ fn summary_makes_table_of_flows() {
     let mut ratios = Command::new(bench.join("definitions/forward-ratios"));
     let ran = run(ratios.arg("haul:haul").arg(record.join("pvp-512.jsonl.gz"))).expect(0);
     for row in ["| 512 B | haul:haul | 13.4 | 1.00 | ", "| 512 B | testpmd | 7.42 | 0.55 | "] {
+        assert!(ran.out.contains(row), "{row}: {}", ran.out);
+    }
+    // The ratios in turns.
+    let record = bench.join("record/2026-11-28-emerald-rapids-2cpu-forward-turns");
+    let mut turns = Command::new(bench.join("definitions/forward-turns-table"));
+    turns.args(["turns-64", "testpmd-enqueue"].map(|name| record.join(format!("{name}.jsonl.gz"))));
+    let ran = run(&mut turns).expect(0);
+    for row in ["| size | ovs split | testpmd split |", "| 512 B | - | 1.89 (1.72-2.10) |"] {
         assert!(ran.out.contains(row), "{row}: {}", ran.out);
     }
 }

@@ -43,6 +43,8 @@ fn kernel_driver_passes_traffic_and_survives_restart_of_haul() {
     }
     let mut command = Command::new(root().join("scripts/vhost-guest"));
     command.arg("2").env("HAUL", env!("CARGO_BIN_EXE_haul"));
+    let tcp_bytes: u64 = 10_000_000;
+    command.env("HAUL_GUEST_TCP_BYTES", tcp_bytes.to_string());
     // The script has its own limits.
     let ran = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -57,6 +59,10 @@ fn kernel_driver_passes_traffic_and_survives_restart_of_haul() {
     };
     assert!(value("files", "whole=") > 0 && value("files", "torn=") == 0, "{ran:#?}");
     assert!(value("restarted", "rx=") > 0, "{ran:#?}");
+    let streams = |name: &str| value("streams", name);
+    assert!(streams("bytes=") >= tcp_bytes && streams("torn=") == 0, "{ran:#?}");
+    // The guest left the division of long packets to its card, which passed them on undivided.
+    assert!(streams("packets=") < tcp_bytes / 1460 / 2, "{ran:#?}");
     // All packets that were made while there was a link entered the ring, and all packets in the
     // ring arrived.
     let of = |name: &str| value("generator", name);

@@ -178,3 +178,61 @@ fn library_that_serves_nothing_is_named() {
     assert_eq!(names_in(&marks), ["dpdk-testpmd-1"], "processes that loaded it");
     assert!(!rate(&records, "testpmd").parameters.contains_key("served"));
 }
+
+/// Open vSwitch's counters of bytes are compared with the bytes of the guest's packets, so that a
+/// packet that was cut would be seen.
+#[test]
+fn packets_of_9000_bytes_pass_each_switch_and_guest() {
+    if !has_two_processors() || !has_testpmd() {
+        return;
+    }
+    let has_ovs = Path::new(OPEN_VSWITCH).exists();
+    if !has_ovs {
+        eprintln!(
+            "SKIPPED: long packets through Open vSwitch: no file {OPEN_VSWITCH}: \
+             apt-get install openvswitch-switch-dpdk"
+        );
+    }
+    for (switch, layout, buffers, stated) in [
+        ("haul", "split", &[][..], "several"),
+        ("haul", "packed", &[], "several"),
+        ("haul", "packed-vector", &[], "one"),
+        ("testpmd", "packed-in-order", &["--set", "buffers=one"], "one"),
+        ("ovs", "packed", &[], "several"),
+        ("ovs", "split-vector", &[], "one"),
+    ] {
+        if switch == "ovs" && !has_ovs {
+            continue;
+        }
+        let counts = ["--set", "ovs_port=dpdkvhostuserclient"];
+        let port = if switch == "ovs" { &counts[..] } else { &[] };
+        let layout = format!("layout={layout}");
+        let own = ["--switch", switch, "--guest", "testpmd", "--set", &layout];
+        let of_size = ["--sizes", "9000", "--copy", "haul"];
+        let records = pvp(&[&of_size[..], &own, port, buffers].concat()).expect(0).records();
+        let own = rate(&records, switch);
+        assert_eq!(own.shown("buffers").as_deref(), Some(stated), "{own:#?}");
+        let miscounted = of(&records, "miscounted", &[]);
+        assert_eq!(miscounted.len(), usize::from(switch == "ovs"), "{records:#?}");
+        // One restart of each of the baseline's two series.
+        assert!(miscounted.iter().all(|it| it.samples == [0.0; 2]), "{miscounted:#?}");
+    }
+}
+
+#[test]
+fn other_flows_take_packets_of_9000_bytes() {
+    if !has_two_processors() || !has_testpmd() {
+        return;
+    }
+    let long = ["--sizes", "9000", "--switch", "testpmd"];
+    for (flow, guest, buffers) in [
+        ("enqueue", "testpmd", &[][..]),
+        ("dequeue", "testpmd", &[]),
+        ("dequeue", "testpmd", &["--set", "buffers=one"]),
+        ("return", "haul", &[]),
+    ] {
+        let own = ["--flow", flow, "--guest", guest];
+        let records = pvp(&[&long[..], &own, buffers].concat()).expect(0).records();
+        assert!(rate(&records, "testpmd").median().unwrap() > 0.0, "{flow}: {records:#?}");
+    }
+}

@@ -91,6 +91,10 @@ pub(super) fn equal(
     (found, expected): (&[u8], &[u8]),
     first: isize,
 ) -> Result<(), Error> {
+    // Byte by byte, a tuning run in a debug build took 95 s instead of 15.
+    if found == expected {
+        return Ok(());
+    }
     match found.iter().zip(expected).position(|(found, expected)| found != expected) {
         None => Ok(()),
         Some(index) => Err(Error::WrongBytes {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::flow::{Flow, Layout};
+use super::flow::{Buffers, Flow, Layout};
 use super::protocol::{ENGINE, Source, copy_and_engine};
 use super::search::Goal;
 use super::sides::Forwarder;
@@ -50,6 +50,8 @@ pub struct Bench {
     pub subjects: Vec<Subject>,
     /// The guest that all switches use.
     pub guest: Forwarder,
+    /// How testpmd as guest holds a long packet.
+    pub buffers: Buffers,
     /// The source of haul's packets.
     pub source: Source,
     /// Whether memory comes from the kernel's pool of huge pages.
@@ -179,6 +181,7 @@ mod tests {
             size_bytes: 64,
             subjects: subjects.iter().map(subject).collect(),
             guest: Forwarder::Haul,
+            buffers: Buffers::Several,
             source: Source::Generator,
             is_huge: false,
             driver: Program::new("/bin/false"),

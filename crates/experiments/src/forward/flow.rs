@@ -1,4 +1,5 @@
-//! The path of the packets, and the layout of the rings between switch and guest.
+//! The path of the packets, the layout of the rings between switch and guest, and the buffers of a
+//! guest.
 
 use std::fmt;
 use std::str::FromStr;
@@ -122,6 +123,48 @@ impl Layout {
     }
 }
 
+/// How testpmd as guest holds a packet that is longer than [`GUEST_ROOM_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffers {
+    /// One buffer for each packet, which the guest makes as long as the longest packet.
+    One,
+    /// Several buffers of the usual size: the switch merges buffers for a packet to the guest, and
+    /// a packet from the guest is a chain.
+    Several,
+}
+
+/// The number of a packet's bytes that fit into one buffer of the usual size: DPDK's
+/// RTE_MBUF_DEFAULT_DATAROOM (lib/mbuf/rte_mbuf_core.h), and haul's as well.
+pub const GUEST_ROOM_BYTES: usize = 2048;
+
+const _: () = assert!(GUEST_ROOM_BYTES == haul::forward::ROOM_BYTES);
+
+impl Buffers {
+    /// The buffers of a guest with this layout: several, if a packet may take several.
+    #[must_use]
+    pub fn of(layout: Layout) -> Self {
+        if layout.is_mergeable() { Self::Several } else { Self::One }
+    }
+
+    /// The name in commands and records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::Several => "several",
+        }
+    }
+}
+
+impl FromStr for Buffers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = [Self::One, Self::Several].into_iter().find(|it| it.name() == text);
+        found.ok_or_else(|| "write one or several".into())
+    }
+}
+
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -152,6 +195,12 @@ mod tests {
         for layout in Layout::ALL {
             assert_eq!(layout.to_string().parse(), Ok(layout));
         }
+        for layout in Layout::ALL {
+            let buffers = Buffers::of(layout);
+            assert_eq!(buffers == Buffers::Several, layout.is_mergeable());
+            assert_eq!(buffers.name().parse(), Ok(buffers));
+        }
+        assert!("two".parse::<Buffers>().unwrap_err().contains("several"));
         assert!("circle".parse::<Flow>().unwrap_err().contains("loopback"));
         assert!("round".parse::<Layout>().unwrap_err().contains("split-vector"));
     }

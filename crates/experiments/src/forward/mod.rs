@@ -53,7 +53,7 @@ mod worker;
 
 pub use bench::{Bench, Subject};
 pub use ceiling::{is_ceiling, method_named, method_names};
-pub use flow::{Flow, Layout};
+pub use flow::{Buffers, Flow, GUEST_ROOM_BYTES, Layout};
 pub use library::Library;
 pub use openvswitch::{OpenVswitch, VhostPort};
 pub use protocol::Source;

@@ -11,7 +11,7 @@ use haul_model::{Comparison, RatioOf, Record};
 
 use super::bench::Subject;
 use super::ceiling::is_ceiling;
-use super::flow::Flow;
+use super::flow::{Flow, GUEST_ROOM_BYTES};
 use super::ledger::{Ledger, STAGES};
 use super::library::{Library, Served};
 use super::openvswitch::VhostPort;
@@ -59,8 +59,11 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
         ));
     }
     for &index in &present {
-        add_unserved(&run.entrants[index], &mut remarks);
-        add_miscounted(&run.entrants[index], &mut remarks);
+        let (name, restarts) = (run.entrants[index].subject.name(), samples_of(run, index));
+        if run.entrants[index].subject.switch.library().is_some_and(Library::has_ring) {
+            add_unserved(&name, &restarts, &mut remarks);
+        }
+        add_miscounted(&name, &restarts, &mut remarks);
     }
     for (place, &index) in present.iter().enumerate() {
         let entrant = &run.entrants[index];
@@ -71,13 +74,14 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
         compare_rates(&mut record, evaluation.comparisons[place].clone());
         context.emit(record);
         let mut record = of(&all, MISCOUNTED, "packets");
-        let miscounted = entrant.samples.iter().filter_map(|sample| sample.miscounted);
+        let restarts = samples_of(run, index);
+        let miscounted = restarts.iter().filter_map(|sample| sample.miscounted);
         record.samples = miscounted.map(|packets| packets as f64).collect();
         if !record.samples.is_empty() {
             context.emit(record);
         }
         let mut record = of(&all, RATIO_IN_TURNS, "ratio");
-        record.samples = entrant.samples.iter().filter_map(|it| it.served?.ratio).collect();
+        record.samples = restarts.iter().filter_map(|it| it.served?.ratio).collect();
         if !record.samples.is_empty() {
             context.emit(record);
         }
@@ -90,36 +94,38 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
     emit_gain(run, &remarks, context);
 }
 
+/// The restarts of a subject: also those of the baseline's second series, because what a restart
+/// shows by itself needs no other one.
+fn samples_of<'a>(run: &'a Run<'_>, index: usize) -> Vec<&'a Sample> {
+    let subject = &run.entrants[index].subject;
+    let same = run.entrants.iter().filter(|entrant| entrant.subject == *subject);
+    same.flat_map(|entrant| &entrant.samples).collect()
+}
+
 /// Adds a remark if a library with haul's ring left packets to DPDK.
-fn add_unserved(entrant: &Entrant<'_>, remarks: &mut Remarks) {
-    if !entrant.subject.switch.library().is_some_and(Library::has_ring) {
-        return;
-    }
-    let all = entrant.samples.len();
-    let unserved = entrant.samples.iter().filter(|sample| !sample.is_served()).count();
+fn add_unserved(name: &str, restarts: &[&Sample], remarks: &mut Remarks) {
+    let all = restarts.len();
+    let unserved = restarts.iter().filter(|sample| !sample.is_served()).count();
     let sum = |of: fn(&Served) -> u64| {
-        entrant.samples.iter().filter_map(|it| it.served.as_ref()).map(of).sum::<u64>()
+        restarts.iter().filter_map(|it| it.served.as_ref()).map(of).sum::<u64>()
     };
     let (served, handed) = (sum(|it| it.served), sum(|it| it.handed));
-    let name = entrant.subject.name();
     if unserved > 0 {
         remarks
             .add(format!("{name}: its library served no packet in {unserved} of {all} restarts"));
     }
-    let takes_turns = entrant.subject.switch.library().is_some_and(Library::takes_turns);
-    if handed > 0 && !takes_turns {
+    if handed > 0 {
         let share = 100.0 * handed as f64 / (handed as f64 + served as f64);
         remarks.add(format!("{name}: its library handed {share:.3}% of the packets to DPDK"));
     }
 }
 
 /// Adds a remark if a switch's statistics differ from the guest's counts.
-fn add_miscounted(entrant: &Entrant<'_>, remarks: &mut Remarks) {
-    let counted = entrant.samples.iter().filter_map(|sample| sample.miscounted);
+fn add_miscounted(name: &str, restarts: &[&Sample], remarks: &mut Remarks) {
+    let counted = restarts.iter().filter_map(|sample| sample.miscounted);
     let wrong = counted.clone().filter(|packets| *packets > 0).count();
     if wrong > 0 {
-        let (name, most) = (entrant.subject.name(), counted.max().unwrap_or(0));
-        let all = entrant.samples.len();
+        let (most, all) = (counted.max().unwrap_or(0), restarts.len());
         remarks.add(format!(
             "{name}: its statistics differ from the guest’s counts in {wrong} of {all} restarts, \
              by up to {most} packets"
@@ -181,6 +187,9 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
         .with(key::SIZE_BYTES, bench.size_bytes)
         .with(key::GUEST, bench.guest.name())
         .with(key::LAYOUT, bench.layout.name());
+    if bench.guest.testpmd().is_some() && bench.size_bytes > GUEST_ROOM_BYTES {
+        record = record.with(key::BUFFERS, bench.buffers.name());
+    }
     let is_haul = entrant.subject.switch == Forwarder::Haul;
     if let Some(copy) = copy_of(entrant) {
         record = record.with(key::COPY, copy);

@@ -184,6 +184,7 @@ impl<'a> Run<'a> {
             layout: bench.layout,
             size_bytes: bench.size_bytes,
             queues: bench.queues,
+            buffers: bench.buffers,
             source: bench.source,
             folder: folder.path(),
             cpus: &self.cpus,

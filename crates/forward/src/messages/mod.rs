@@ -5,11 +5,16 @@
 //!
 //! From the bottom up:
 //!
-//! - `backend`: a device that answers a front end;
+//! - `backend`: a device, as its front end uses it;
+//! - `handler`: a parsed request, as a call of the device;
+//! - `conversation`: the conversation of a device with its front end;
 //! - `frontend`: requests to a device.
 
 mod backend;
+mod conversation;
 mod frontend;
+mod handler;
 
-pub(crate) use backend::{AreaAt, Backend, Conversation, Refusal, RequestResult, close, refuse};
+pub(crate) use backend::{AreaAt, Backend, Refusal, RequestResult, refuse};
+pub(crate) use conversation::{Conversation, close};
 pub(crate) use frontend::{Frontend, Kick, RingAt};

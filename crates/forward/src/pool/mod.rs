@@ -10,9 +10,11 @@
 //! From the bottom up:
 //!
 //! - `memory`: a memory file with a heap in it;
-//! - `burst`: a queue of packets.
+//! - `burst`: a queue of packets;
+//! - `bytes`: access to the bytes of a packet.
 
 mod burst;
+mod bytes;
 mod memory;
 
 use std::ptr::NonNull;
@@ -52,6 +54,12 @@ const NONE: u32 = u32::MAX;
 /// A link to no buffer, of a packet that asks for no work; and the bit of one that does.
 const END: u64 = NONE as u64;
 const ASKS: u64 = 1 << 32;
+
+/// Memory of a pool for the rings of a device, [`Memory::block`].
+const RINGS_BYTES: usize = 4 << 20;
+
+/// Alignment of the first buffer: a page.
+const STRIDE_ALIGN: usize = 4096;
 
 /// A packet of a pool: the first buffer of its chain. [`Pool::free`] returns it. A packet that is
 /// forgotten is lost to the pool until the pool is dropped. It must not be used with another pool.
@@ -252,152 +260,6 @@ impl Pool {
         self.buffers[packet.index as usize].link == END
     }
 
-    /// A packet's first bytes.
-    #[inline]
-    #[must_use]
-    pub fn first(&self, packet: &Packet) -> Segment {
-        self.segment(packet.index)
-    }
-
-    #[inline]
-    fn segment(&self, index: u32) -> Segment {
-        let buffer = &self.buffers[index as usize];
-        let at = index as usize * STRIDE_BYTES + buffer.offset as usize;
-        // SAFETY: the index is one of a buffer, as the access above has checked; all buffers lie in
-        // the block `rooms`, and the offset is inside the buffer.
-        let pointer = unsafe { self.rooms.add(at) };
-        Segment { pointer, length: buffer.length as usize }
-    }
-
-    /// A packet's bytes, in order.
-    pub fn segments<'a>(&'a self, packet: &Packet) -> impl Iterator<Item = Segment> + use<'a> {
-        let mut index = packet.index;
-        std::iter::from_fn(move || {
-            if index == NONE {
-                return None;
-            }
-            let segment = self.segment(index);
-            index = self.buffers[index as usize].next();
-            Some(segment)
-        })
-    }
-
-    /// Shortens a packet. The buffers that the packet no longer needs become free.
-    ///
-    /// # Panics
-    /// Panics if the packet has fewer than `length` bytes.
-    pub fn cut(&mut self, packet: &Packet, length: usize) {
-        let head = packet.index as usize;
-        assert!(length <= self.buffers[head].packet_bytes as usize, "a packet does not grow");
-        self.buffers[head].packet_bytes = length as u32;
-        let (mut index, mut left) = (head, length);
-        loop {
-            let buffer = &mut self.buffers[index];
-            buffer.length = usize::from(buffer.length).min(left) as u16;
-            left -= buffer.length as usize;
-            let next = buffer.next();
-            if next == NONE {
-                return;
-            }
-            if left == 0 {
-                self.buffers[index].set_next(NONE);
-                self.free(Packet { index: next });
-                return;
-            }
-            index = next as usize;
-        }
-    }
-
-    /// Extends a packet of one buffer by `bytes` in front, into the headroom.
-    pub(crate) fn shift(&mut self, packet: &Packet, bytes: usize) {
-        let buffer = &mut self.buffers[packet.index as usize];
-        assert!(bytes <= buffer.offset as usize, "there is no room in front of the packet");
-        buffer.offset -= bytes as u16;
-        buffer.length += bytes as u16;
-        buffer.packet_bytes += bytes as u32;
-    }
-
-    /// Where the `bytes` bytes in front of a packet begin, for a header.
-    ///
-    /// # Panics
-    /// Panics if its headroom is smaller.
-    #[inline]
-    pub(crate) fn front(&self, packet: &Packet, bytes: usize) -> NonNull<u8> {
-        let offset = self.buffers[packet.index as usize].offset as usize;
-        assert!(bytes <= offset, "there is no room in front of the packet");
-        // SAFETY: the packet's bytes begin `offset` behind the beginning of its buffer.
-        unsafe { self.first(packet).pointer.sub(bytes) }
-    }
-
-    /// Appends the bytes of `tail` to `packet` without a copy.
-    pub(crate) fn join(&mut self, packet: &Packet, tail: Packet) {
-        let head = packet.index as usize;
-        let mut last = head;
-        while self.buffers[last].next() != NONE {
-            last = self.buffers[last].next() as usize;
-        }
-        self.buffers[last].set_next(tail.index);
-        self.buffers[head].packet_bytes += self.buffers[tail.index as usize].packet_bytes;
-    }
-
-    /// Copies bytes of a packet from `offset` on to private memory. Returns false and copies
-    /// nothing if the packet has too few bytes.
-    #[inline]
-    #[must_use]
-    pub fn read(&self, packet: &Packet, offset: usize, target: &mut [u8]) -> bool {
-        let pointer = target.as_mut_ptr();
-        self.pieces(packet, offset, target.len(), |segment, at| {
-            // SAFETY: `at` is inside `target`, by `pieces`.
-            let target = unsafe { pointer.add(at) };
-            // SAFETY: `target` also has the segment's length from there on; the segment belongs
-            // to the packet, which the caller owns.
-            unsafe { haul_copy::memcpy(target, segment.pointer.as_ptr(), segment.length) }
-        })
-    }
-
-    /// Writes bytes into a packet from `offset` on. Returns false and writes nothing if they do not
-    /// fit.
-    #[inline]
-    #[must_use]
-    pub fn write(&mut self, packet: &Packet, offset: usize, source: &[u8]) -> bool {
-        let pointer = source.as_ptr();
-        self.pieces(packet, offset, source.len(), |segment, at| {
-            // SAFETY: as in `read`, with source and target exchanged.
-            let source = unsafe { pointer.add(at) };
-            // SAFETY: as above.
-            unsafe { haul_copy::memcpy(segment.pointer.as_ptr(), source, segment.length) }
-        })
-    }
-
-    /// Calls `act` with each part of `[offset, offset + length)` and its distance from `offset`.
-    #[inline(always)]
-    fn pieces(
-        &self,
-        packet: &Packet,
-        offset: usize,
-        length: usize,
-        mut act: impl FnMut(Segment, usize),
-    ) -> bool {
-        let size = self.length(packet);
-        if offset > size || length > size - offset {
-            return false;
-        }
-        let (mut index, mut skip, mut done) = (packet.index, offset, 0);
-        while done < length {
-            let segment = self.segment(index);
-            if skip < segment.length {
-                let here = (segment.length - skip).min(length - done);
-                // SAFETY: `skip` is below the segment's length.
-                let pointer = unsafe { segment.pointer.add(skip) };
-                act(Segment { pointer, length: here }, done);
-                done += here;
-            }
-            skip = skip.saturating_sub(segment.length);
-            index = self.buffers[index as usize].next();
-        }
-        true
-    }
-
     /// A number that the packet's producer attached to the packet, 0 at first: a time, a hash.
     #[inline]
     #[must_use]
@@ -455,17 +317,10 @@ impl Pool {
     }
 
     /// The memory file that holds all buffers.
-    #[allow(dead_code, reason = "a device that shares it gets it from here")]
     pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 }
-
-/// Memory of a pool for the rings of a device, [`Memory::block`].
-const RINGS_BYTES: usize = 4 << 20;
-
-/// Alignment of the first buffer: a page.
-const STRIDE_ALIGN: usize = 4096;
 
 impl Packet {
     /// The packet's index in the pool, for places that cannot hold a packet.

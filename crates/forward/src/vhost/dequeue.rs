@@ -24,6 +24,10 @@ const PACKET_BYTES_MIN: usize = 14;
 const FETCHED_BYTES_MAX: usize = 768;
 const FETCHED_BURST_BYTES_MAX: usize = 24 << 10;
 
+/// The first bytes of a piece of a longer packet, which are prefetched while the next chain is
+/// looked up. 4000 B pass at 1.01 of DPDK's rate, and at 0.96 and 0.97 with 256 and 1,024 bytes.
+const PIECE_FETCHED_BYTES: usize = 512;
+
 /// The result for one chain.
 enum Outcome {
     Received(usize),
@@ -164,6 +168,7 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
         &mut self,
         room: &mut P,
         longest: usize,
+        copier: &Copier,
         scratch: &mut Scratch,
     ) -> Result<Single, Broken> {
         scratch.pieces.clear();
@@ -190,10 +195,9 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
         }
         self.ring.use_chain(chain, 0);
         let target = std::iter::once((target, length));
-        zip(pieces(), self.header_bytes, target, |source, target, length| {
-            let (target, source) = (target.as_ptr(), source.as_ptr().cast_const());
-            scratch.parts.push(Part { target, source, length });
-        });
+        // SAFETY: the sources of recorded parts were looked up in the guest's memory, which this
+        // ring keeps mapped; their targets are buffers of this burst; each is valid for its length.
+        unsafe { add_parts(scratch, self.header_bytes, target, length, copier) };
         Ok(Single::Passed { chains: 1 })
     }
 }
@@ -231,7 +235,7 @@ impl<L: Layout> Active<L, Guest> {
         scratch.parts.clear();
         self.followed = 0;
         let before = burst.len();
-        let result = self.dequeue_chains(pool, burst, scratch, counts);
+        let result = self.dequeue_chains(pool, burst, copier, scratch, counts);
         // SAFETY: sources were looked up in the guest's memory, which this ring keeps mapped, and
         // targets are packets that were just allocated; each is valid for its length.
         unsafe { copier.copy_batch(&scratch.parts) };
@@ -254,13 +258,14 @@ impl<L: Layout> Active<L, Guest> {
         }
     }
 
-    /// Allocates packets for the available chains, and records the copies. Returns the number of
-    /// bytes.
+    /// Allocates packets for the available chains, and records the copies that remain. Returns the
+    /// number of bytes.
     #[inline]
     fn dequeue_chains(
         &mut self,
         pool: &mut Pool,
         burst: &mut Burst,
+        copier: &Copier,
         scratch: &mut Scratch,
         counts: &mut Direction,
     ) -> Result<u64, Broken> {
@@ -285,7 +290,7 @@ impl<L: Layout> Active<L, Guest> {
                 }
                 continue;
             }
-            match self.dequeue_one(pool, burst, scratch)? {
+            match self.dequeue_one(pool, burst, copier, scratch)? {
                 Outcome::Received(length) => bytes += length as u64,
                 Outcome::Dropped(reason) => counts.dropped(reason, 1),
                 Outcome::Waits => break,
@@ -300,6 +305,7 @@ impl<L: Layout> Active<L, Guest> {
         &mut self,
         pool: &mut Pool,
         burst: &mut Burst,
+        copier: &Copier,
         scratch: &mut Scratch,
     ) -> Result<Outcome, Broken> {
         scratch.pieces.clear();
@@ -318,12 +324,11 @@ impl<L: Layout> Active<L, Guest> {
         if header != Header::default() {
             pool.set_header(&packet, header);
         }
-        let pieces = scratch.pieces.iter().map(|Piece { at, length }| (*at, *length));
         let segments = pool.segments(&packet).map(|segment| (segment.pointer, segment.length));
-        zip(pieces, self.header_bytes, segments, |source, target, length| {
-            let (target, source) = (target.as_ptr(), source.as_ptr().cast_const());
-            scratch.parts.push(Part { target, source, length });
-        });
+        // SAFETY: the sources of recorded parts were looked up in the guest's memory, which this
+        // ring keeps mapped; their targets are packets of this burst, which are freed only after
+        // its copies; each is valid for its length.
+        unsafe { add_parts(scratch, self.header_bytes, segments, length, copier) };
         burst.push(packet);
         Ok(Outcome::Received(length))
     }
@@ -353,6 +358,41 @@ impl<L: Layout> Active<L, Guest> {
         let longest = if is_merged { MERGED_BYTES_MAX } else { PACKET_BYTES_MAX };
         if length > longest { Err(DropReason::TooLong) } else { Ok((length, header)) }
     }
+}
+
+/// Records the copies of a packet of `length` bytes from the pieces in `scratch`. If it is long,
+/// the recorded copies of earlier packets are made first, and the packet's own first lines arrive
+/// while the next chain is looked up: 4000 B from the guest then pass at 1.01 of DPDK's rate
+/// instead of 0.93 with all copies at the burst's end, and of 0.87 with each at once
+/// (`bench/record/2026-11-28-emerald-rapids-2cpu-forward-turns`).
+///
+/// # Safety
+/// The obligations of [`Copier::copy_batch`] hold for each recorded part. Those that are added are
+/// copied by a later call.
+#[inline(always)]
+unsafe fn add_parts(
+    scratch: &mut Scratch,
+    header_bytes: usize,
+    targets: impl Iterator<Item = (NonNull<u8>, usize)>,
+    length: usize,
+    copier: &Copier,
+) {
+    let Scratch { pieces, parts, .. } = scratch;
+    let is_long = length > FETCHED_BYTES_MAX;
+    if is_long {
+        // SAFETY: the caller's promise.
+        unsafe { copier.copy_batch(parts) };
+        parts.clear();
+    }
+    let pieces = pieces.iter().map(|Piece { at, length }| (*at, *length));
+    zip(pieces, header_bytes, targets, |source, target, length| {
+        let (target, source) = (target.as_ptr(), source.as_ptr().cast_const());
+        if is_long {
+            let fetched = length.min(PIECE_FETCHED_BYTES);
+            prefetch::lines(source, fetched).for_each(prefetch::to_read);
+        }
+        parts.push(Part { target, source, length });
+    });
 }
 
 /// Prefetches the lines of a packet, in a burst of `packets`, bypassing the second-level cache.

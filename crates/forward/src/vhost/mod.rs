@@ -12,6 +12,7 @@
 //! - `layout`: the layouts of a ring;
 //! - `last_conversation`: why the last front end has no link;
 //! - `back_off`: how long an empty or a full ring is not polled;
+//! - `moderation`: when a driver is called that waits for the chains of a ring from the guest;
 //! - `vring`: the configuration of a ring, and the ring that results;
 //! - `device`: the configuration of the device, and its rings, which two threads share;
 //! - `chain`: a chain of descriptors, followed with every check;
@@ -33,13 +34,14 @@ mod enqueue;
 mod inflight;
 mod last_conversation;
 mod layout;
+mod moderation;
 mod vring;
 
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard};
 
 use haul_heap::guard;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 
 use super::contract::{Agreement, Link, Port};
 use super::copy::{Copier, CopyMethod};
@@ -213,6 +215,14 @@ impl Vhost {
         2 * usize::from(self.queue)
     }
 
+    /// Calls the driver if its call is what `which` returns for the ring from the guest.
+    fn call_if(&self, which: impl FnOnce(&mut Slot) -> Option<Arc<OwnedFd>>) {
+        let Some(mut ring) = self.device.ring(self.ring_to_guest() + 1) else { return };
+        let call = which(&mut ring);
+        drop(ring);
+        call.iter().for_each(|call| self.caller.call(call.as_fd()));
+    }
+
     fn drop_all(&mut self, pool: &mut Pool, burst: &mut Burst, reason: DropReason) {
         self.counters.tx.dropped(reason, burst.len() as u64);
         pool.free_burst(burst);
@@ -220,18 +230,19 @@ impl Vhost {
     }
 }
 
-/// Ends a burst in either direction: publishes the used chains, calls the guest if it wants a call,
-/// and returns the number of packets. After a fault, disconnects the guest and returns `None`.
+/// Ends a burst in either direction: publishes the used chains, calls the guest if `publish` says
+/// so, and returns the number of packets. After a fault, disconnects the guest and returns `None`.
 #[inline]
 fn end_burst(
     device: &Device,
     caller: &Caller,
     mut ring: MutexGuard<'_, Slot>,
     result: Result<usize, Broken>,
+    publish: impl FnOnce(&mut Slot) -> Option<Arc<OwnedFd>>,
 ) -> Option<usize> {
     match result {
         Ok(packets) => {
-            let call = ring.publish();
+            let call = publish(&mut ring);
             drop(ring);
             call.iter().for_each(|call| caller.call(call.as_fd()));
             Some(packets)
@@ -271,7 +282,7 @@ impl Port for Vhost {
             return 0;
         };
         let result = active.dequeue(pool, burst, copier, scratch, &mut counters.rx);
-        end_burst(device, caller, ring, result).unwrap_or(0)
+        end_burst(device, caller, ring, result, Slot::publish_moderated).unwrap_or(0)
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
@@ -291,7 +302,7 @@ impl Port for Vhost {
             return 0;
         };
         let result = active.enqueue(pool, burst, copier, scratch, &mut counters.tx);
-        end_burst(device, caller, ring, result).unwrap_or_else(|| {
+        end_burst(device, caller, ring, result, Slot::publish).unwrap_or_else(|| {
             self.drop_all(pool, burst, DropReason::Reset);
             0
         })
@@ -302,6 +313,7 @@ impl Port for Vhost {
         if self.has_kept() {
             self.collect(pool);
         }
+        self.call_if(Slot::publish_moderated);
         // The program may have replaced the handler of SIGBUS since the last call. If the guard
         // cannot be installed now, the next call tries again.
         let _ = guard::install();
@@ -342,6 +354,7 @@ impl Port for Vhost {
 
     fn stop(&mut self, pool: &mut Pool) {
         self.collect_all(pool);
+        self.call_if(Slot::take_waiting_call);
     }
 
     fn counters(&self) -> &Counters {

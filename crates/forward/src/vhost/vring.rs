@@ -12,6 +12,7 @@ use super::layout::ahead::Ahead;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
 use super::layout::{Broken, Layout};
+use super::moderation::Moderation;
 use crate::messages::{Refusal, RequestResult, refuse};
 use crate::offloads::Offloads;
 use crate::packets::GuestMemory;
@@ -56,6 +57,8 @@ pub(super) struct Slot {
     /// Whether the front end is changing the ring: packets wait meanwhile, but no worker does.
     pub(super) is_changing: bool,
     pub(super) call: Option<Arc<OwnedFd>>,
+    /// Of a ring from the guest.
+    pub(super) moderation: Moderation,
     /// The number of the guest's packets that the previous device had read but not published, and
     /// that were not counted yet.
     pub(super) lost: u64,
@@ -98,12 +101,40 @@ impl Slot {
     /// the driver wants a call; signal it after the lock is released.
     #[inline]
     pub(super) fn publish(&mut self) -> Option<Arc<OwnedFd>> {
-        let wants_call = match &mut self.active {
-            Some(AnyActive::Split(active)) => active.ring.publish(),
-            Some(AnyActive::Packed(active)) => active.ring.publish(),
+        if self.publish_only() { self.call.clone() } else { None }
+    }
+
+    /// As [`publish`](Self::publish), for a ring from the guest: the driver may be called later,
+    /// when this is called again.
+    #[inline]
+    pub(super) fn publish_moderated(&mut self) -> Option<Arc<OwnedFd>> {
+        let (chains, size) = match &self.active {
+            Some(AnyActive::Split(active)) => (active.ring.unpublished(), active.ring.size()),
+            Some(AnyActive::Packed(active)) => (active.ring.unpublished(), active.ring.size()),
+            Some(AnyActive::SplitAhead(_) | AnyActive::PackedAhead(_)) | None => (0, 0),
+        };
+        let wants_call = self.publish_only();
+        let chains = self.moderation.pass(wants_call, chains, size)?;
+        let wants_call = match &self.active {
+            Some(AnyActive::Split(active)) => active.ring.wants_call(chains),
+            Some(AnyActive::Packed(active)) => active.ring.wants_call(chains),
             Some(AnyActive::SplitAhead(_) | AnyActive::PackedAhead(_)) | None => false,
         };
         if wants_call { self.call.clone() } else { None }
+    }
+
+    /// The event of a driver whose call waits. The wait ends.
+    pub(super) fn take_waiting_call(&mut self) -> Option<Arc<OwnedFd>> {
+        if self.moderation.end() { self.call.clone() } else { None }
+    }
+
+    #[inline]
+    fn publish_only(&mut self) -> bool {
+        match &mut self.active {
+            Some(AnyActive::Split(active)) => active.ring.publish(),
+            Some(AnyActive::Packed(active)) => active.ring.publish(),
+            Some(AnyActive::SplitAhead(_) | AnyActive::PackedAhead(_)) | None => false,
+        }
     }
 
     /// Gives up the ring after a fault of the guest. Returns whether memory was lost.

@@ -5,8 +5,7 @@ mod child;
 #[allow(dead_code, reason = "shared with the program `vhost`")]
 #[path = "../vhost/front.rs"]
 mod front;
-#[allow(dead_code, reason = "shared with the program `vhost_beside`")]
-#[path = "../vhost_beside/held.rs"]
+#[path = "../../../channel/tests/channel/held.rs"]
 mod held;
 mod interfering;
 mod ports;

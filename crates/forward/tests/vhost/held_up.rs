@@ -18,8 +18,8 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::front::{
-    Descriptor, FROM_GUEST, Front, GUEST, IS_INDIRECT, MEMORY_BYTES, NEXT, PACKED, PROTOCOL,
-    SET_VRING_CALL, SET_VRING_ENABLE, SIZE, TO_GUEST, VERSION_1, WRITE, bytes_of,
+    Descriptor, FROM_GUEST, Front, GET_VRING_BASE, GUEST, IS_INDIRECT, MEMORY_BYTES, NEXT, PACKED,
+    PROTOCOL, SET_VRING_CALL, SET_VRING_ENABLE, SIZE, TO_GUEST, VERSION_1, WRITE, bytes_of,
 };
 use crate::random::Random;
 use crate::victim::{FEATURES, LONG, Victim, settings};
@@ -82,6 +82,51 @@ fn full_call_event_does_not_block_worker() {
     });
     is_over.store(true, Ordering::Relaxed);
     filling.join().unwrap();
+}
+
+/// A front end whose ring from the guest has started, and the event of this ring's calls.
+fn called_front(victim: &mut Victim) -> (Front, OwnedFd) {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let front = victim.front();
+    front.send(SET_VRING_CALL, &Front::words(&[FROM_GUEST]), &[event.as_fd()]);
+    victim.wait("the call of a ring that starts", |_| is_called(&event));
+    (front, event)
+}
+
+fn is_called(event: &OwnedFd) -> bool {
+    rustix::io::read(event, &mut [0; 8]).is_ok()
+}
+
+/// A call waits for more packets, but not for ever.
+#[test]
+fn call_for_one_packet_comes() {
+    let mut victim = Victim::new();
+    let (mut front, event) = called_front(&mut victim);
+    for number in 0..20 {
+        front.send_packet(number, 9);
+        victim.wait("a call", |victim| {
+            victim.poll(0, 0);
+            is_called(&event)
+        });
+        assert_eq!(victim.came.len(), usize::from(number) + 1);
+    }
+}
+
+/// A front end may stop a ring while its call waits.
+#[test]
+fn stopped_ring_owes_no_call() {
+    for _ in 0..10 {
+        let mut victim = Victim::new();
+        let (mut front, event) = called_front(&mut victim);
+        front.send_packet(0, 9);
+        while victim.came.is_empty() {
+            victim.poll(0, 0);
+        }
+        // On a slow machine, the call came already.
+        front.send(GET_VRING_BASE, &Front::state(FROM_GUEST as u32, 0), &[]);
+        assert_eq!(front.answer(), Some(1 << 32 | 1));
+        assert!(is_called(&event));
+    }
 }
 
 /// A back end that negotiates the minimum, and returns the kick events that it received.

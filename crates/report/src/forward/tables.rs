@@ -21,7 +21,7 @@ const STAGES: [(&str, &str); 6] = [
 ];
 
 /// Parameters that get a column if a record has them.
-const RECEIPT: [(&str, &str); 18] = [
+const RECEIPT: [(&str, &str); 19] = [
     (key::VERSION, "version"),
     (key::GUEST, "guest"),
     (key::GUEST_VERSION, "its version"),
@@ -30,6 +30,7 @@ const RECEIPT: [(&str, &str); 18] = [
     (key::GUEST_RX, "receives by"),
     (key::GUEST_TX, "sends by"),
     (key::LAYOUT, "rings"),
+    (key::BUFFERS, "buffers of a packet"),
     (key::QUEUES, "queues"),
     (key::THREADS, "threads of a side"),
     (key::RING_SIZE, "descriptors"),

@@ -1,10 +1,20 @@
 //! The rules for combining options of `haul forward pvp`.
 
-use haul_experiments::forward::{Bench, Flow, Layout, VhostPort, is_ceiling};
+use haul_experiments::forward::{
+    Bench, Buffers, Flow, GUEST_ROOM_BYTES, Layout, VhostPort, is_ceiling,
+};
+use haul_model::Bytes;
 
 use crate::arguments::forward::{Pvp as Arguments, PvpSettings};
 use crate::error::Error;
 use crate::terminal;
+
+/// The shortest and the longest frames, without their check sequence.
+const SIZE_MIN: u64 = 60;
+const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
+
+/// The longest frames that a kernel's NIC accepts by default.
+const SIZE_OF_KERNEL_MAX: u64 = 1514;
 
 /// Whether this switch was named.
 pub(super) fn is_asked(arguments: &Arguments, name: &str) -> bool {
@@ -37,6 +47,9 @@ pub(super) fn check(arguments: &Arguments, settings: &PvpSettings) -> Result<(),
     }
     if flow == Flow::Return && arguments.guest != "haul" {
         return unused("--guest testpmd", "the other flows", "name --guest haul");
+    }
+    if settings.buffers.is_some() && arguments.guest != "testpmd" {
+        return unused("the setting buffers", "--guest testpmd", "name it");
     }
     if settings.queues > 1 {
         fits_queues(arguments, settings)?;
@@ -110,6 +123,43 @@ fn fits_kernel(arguments: &Arguments, settings: &PvpSettings) -> Result<(), Erro
         return unused("a --copy that copies nothing", "name haul or libc");
     }
     Ok(())
+}
+
+/// The sizes of a run, if every side accepts them.
+///
+/// # Errors
+/// A size is impossible, or a packet of this size needs more buffers than the rings' layout allows.
+pub(super) fn sizes(
+    arguments: &Arguments,
+    settings: &PvpSettings,
+    buffers: Buffers,
+) -> Result<Vec<usize>, Error> {
+    let sizes = arguments.sweep.as_ref().unwrap_or(&arguments.sizes);
+    let limit = if arguments.is_to_kernel() { SIZE_OF_KERNEL_MAX } else { SIZE_MAX };
+    let mut checked = Vec::new();
+    for size in &sizes.0 {
+        if !(SIZE_MIN..=limit).contains(&size.0) {
+            let (least, most) = (Bytes(SIZE_MIN), Bytes(limit));
+            return Err(Error::PacketSize { asked: *size, least, most });
+        }
+        checked.extend(usize::try_from(size.0));
+    }
+    checked.dedup();
+    if settings.buffers.is_some() && checked.iter().all(|size| *size <= GUEST_ROOM_BYTES) {
+        let (option, belongs) = ("the setting buffers", "sizes above 2048 B");
+        return Err(Error::Unused { option, belongs, remedy: "name one of these" });
+    }
+    let is_one = settings.layout.is_mergeable()
+        || checked.iter().all(|size| *size <= GUEST_ROOM_BYTES)
+        || arguments.guest == "testpmd" && buffers == Buffers::One;
+    if is_one {
+        return Ok(checked);
+    }
+    let (option, belongs) = match settings.buffers {
+        Some(Buffers::Several) => ("buffers=several", "the layouts with mergeable buffers"),
+        _ => ("sizes above 2048 B", "layouts with mergeable buffers, and for --guest testpmd"),
+    };
+    Err(Error::Unused { option, belongs, remedy: "name one of these" })
 }
 
 /// Warns if queues share threads. If there is only one processor, another check refuses the run.

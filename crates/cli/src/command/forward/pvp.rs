@@ -6,7 +6,7 @@ use std::time::Duration;
 use haul_experiments::Experiment;
 use haul_experiments::drive::Program;
 use haul_experiments::forward::search::Goal;
-use haul_experiments::forward::{Bench, Flow, Forwarder, Qemu, Source};
+use haul_experiments::forward::{Bench, Buffers, Flow, Forwarder, Qemu, Source};
 use haul_machine::sys::Sys;
 use haul_model::experiment::name;
 use haul_model::{Bytes, Record};
@@ -24,13 +24,6 @@ use crate::terminal;
 
 /// Size of a page and its records together.
 const ROOM: Bytes = Bytes(4 << 20);
-
-/// The largest packets that DPDK's sides and a kernel's NIC accept by default.
-const SIZE_OF_PEER_MAX: u64 = 1514;
-
-/// The shortest and the longest frames, without their check sequence.
-const SIZE_MIN: u64 = 60;
-const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
 
 /// The number of huge pages that DPDK's two sides need, with a margin.
 const HUGE_PAGES: u64 = 320;
@@ -61,6 +54,8 @@ impl Pvp {
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let settings: PvpSettings = arguments.settings.read()?;
         fits::check(&arguments, &settings)?;
+        let buffers = settings.buffers.unwrap_or(Buffers::of(settings.layout));
+        let sizes = fits::sizes(&arguments, &settings, buffers)?;
         let mut left_out = Vec::new();
         let peers = Peers::find(&arguments, &settings, &mut left_out)?;
         let subjects = switches::subjects(&arguments, &peers)?;
@@ -73,7 +68,6 @@ impl Pvp {
             _ => Forwarder::Haul,
         };
         let has_ovs = peers.ovs.is_some();
-        let is_peer = peers.testpmd.is_some() || has_ovs || arguments.is_to_kernel();
         let beside_dpdk = subjects.iter().any(|subject| subject.switch != Forwarder::Haul);
         let source = match settings.source.as_deref() {
             Some("gen") => Source::Generator,
@@ -91,6 +85,7 @@ impl Pvp {
             size_bytes: 0,
             subjects,
             guest,
+            buffers,
             source,
             is_huge: huge_pages_free() >= if has_ovs { HUGE_PAGES_OF_OVS } else { HUGE_PAGES },
             driver: driver(),
@@ -110,11 +105,8 @@ impl Pvp {
         };
         warn_of_threads(&bench);
         let steps = match arguments.sweep {
-            Some(sweep) => vec![step(&bench, 0, checked(&sweep.0, is_peer)?)],
-            None => {
-                let sizes = checked(&arguments.sizes.0, is_peer)?;
-                sizes.into_iter().map(|size| step(&bench, size, Vec::new())).collect()
-            }
+            Some(_) => vec![step(&bench, 0, sizes)],
+            None => sizes.into_iter().map(|size| step(&bench, size, Vec::new())).collect(),
         };
         Ok(Self { steps, out: arguments.out, json: arguments.json })
     }
@@ -202,26 +194,9 @@ fn huge_pages_free() -> u64 {
 
 /// The step for one size of a flow, or for a sweep.
 fn step(bench: &Bench, size_bytes: usize, sweep: Vec<usize>) -> Box<dyn Experiment> {
-    let size_bytes = sweep.first().copied().unwrap_or(size_bytes);
+    // The guest's buffers must hold the longest packets of a sweep.
+    let size_bytes = sweep.iter().copied().max().unwrap_or(size_bytes);
     let mut bench = Bench { size_bytes, sweep, ..bench.clone() };
     bench.budget = bench.time_of(bench.restarts.1);
     Box::new(bench)
-}
-
-/// Checks that every side accepts these sizes.
-///
-/// # Errors
-/// A size is impossible.
-fn checked(sizes: &[Bytes], with_peer: bool) -> Result<Vec<usize>, Error> {
-    let limit = if with_peer { SIZE_OF_PEER_MAX } else { SIZE_MAX };
-    let mut checked = Vec::new();
-    for size in sizes {
-        if !(SIZE_MIN..=limit).contains(&size.0) {
-            let (least, most) = (Bytes(SIZE_MIN), Bytes(limit));
-            return Err(Error::PacketSize { asked: *size, least, most });
-        }
-        checked.extend(usize::try_from(size.0));
-    }
-    checked.dedup();
-    Ok(checked)
 }

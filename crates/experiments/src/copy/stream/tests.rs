@@ -118,6 +118,16 @@ fn each_call_runs_once_in_each_pass() {
     subject.run(0, 3 * track.calls() as u64);
     let counts = [&COPIED, &MOVED, &FILLED].map(|count| count.load(Ordering::Relaxed));
     assert_eq!(counts.iter().sum::<usize>(), 3 * stream.calls.len());
+    // The same calls from other locations.
+    for round in [8, 80, 504] {
+        subject.prepare(0, round, 0);
+        for count in [&COPIED, &MOVED, &FILLED] {
+            count.store(0, Ordering::Relaxed);
+        }
+        subject.run(0, 3 * track.calls() as u64);
+        let shifted = [&COPIED, &MOVED, &FILLED].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(shifted, counts, "round {round}");
+    }
     // A memcpy that overlaps is a memmove.
     let count = |is: &dyn Fn(&Call) -> bool| stream.calls.iter().filter(|call| is(call)).count();
     let is_near = |call: &Call| {
@@ -160,6 +170,16 @@ fn busiest_sites_have_locations_of_their_own() {
     let own: Vec<usize> = order[..SITES - 1].iter().map(|site| places[*site]).collect();
     assert_eq!(own, (0..SITES - 1).collect::<Vec<_>>());
     assert!(order[SITES - 1..].iter().all(|site| places[*site] == SITES - 1));
+}
+
+/// A site has a location for some rounds, and each location in turn.
+#[test]
+fn sites_change_locations_between_rounds() {
+    let shifts: Vec<usize> = (0..512).map(track::shift_in).collect();
+    assert!(shifts.chunks(8).all(|rounds| rounds.iter().all(|shift| *shift == rounds[0])));
+    let mut seen: Vec<usize> = shifts.iter().copied().step_by(8).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..SITES).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The arena and the calls of a stream, and the subject that runs on them.
 
 use std::cmp::Reverse;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use haul_measure::interleave::LEAD_IN_DIVISOR;
 use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region};
@@ -18,6 +19,12 @@ const READ_SHARE_MIN: f64 = 0.5;
 /// The most untimed calls before each sample, which warm up caches and predictors: the last eighth
 /// of the stream.
 const LEAD_IN_CALLS_MAX: usize = 32 << 10;
+
+/// The number of rounds with the same locations.
+const ROUNDS_PER_SHIFT: u64 = 8;
+
+/// From one shift to the next: odd, so that every shift comes, and neighbours differ in many bits.
+const SHIFT_STEP: usize = 37;
 
 /// The arena, which all subjects share, and the calls.
 #[derive(Debug)]
@@ -88,7 +95,7 @@ impl Track {
         for candidate in candidates.iter().filter(|candidate| !candidate.is_empty()) {
             pattern(self.region.as_mut_slice());
             // SAFETY: as in `run`; the region is borrowed mutably.
-            unsafe { candidate.calls.run(&self.entries, self.region.pointer(), 1) };
+            unsafe { candidate.calls.run(&self.entries, 0, self.region.pointer(), 1) };
             let found = self.region.as_mut_slice();
             if found == expected {
                 continue;
@@ -164,25 +171,34 @@ fn pattern(bytes: &mut [u8]) {
     }
 }
 
+/// The shift of the sites' locations in a round. A shift holds for some rounds, so that predictors
+/// know the locations as in a program that runs for long.
+pub(super) fn shift_in(round: u64) -> usize {
+    (round / ROUNDS_PER_SHIFT) as usize * SHIFT_STEP % SITES
+}
+
 /// A candidate on a track, on one thread.
 #[derive(Debug)]
 pub struct OnTrack<'a> {
     candidate: Candidate,
     track: &'a Track,
+    /// The shift of the sites' locations in this round.
+    shift: AtomicUsize,
 }
 
 impl<'a> OnTrack<'a> {
     /// The candidate on this track.
     #[must_use]
     pub fn new(candidate: Candidate, track: &'a Track) -> Self {
-        Self { candidate, track }
+        Self { candidate, track, shift: AtomicUsize::new(0) }
     }
 
     fn perform(&self, entries: &[Entry], passes: u64) {
         let base = self.track.region.pointer();
+        let shift = self.shift.load(Ordering::Relaxed);
         // SAFETY: every call of a valid stream lies in its arena, which the region contains with
         // the slack after it. A replay has one thread, and takes one sample at a time.
-        unsafe { self.candidate.calls.run(entries, base, passes) };
+        unsafe { self.candidate.calls.run(entries, shift, base, passes) };
     }
 }
 
@@ -191,8 +207,10 @@ impl Subject for OnTrack<'_> {
         self.candidate.name
     }
 
-    /// Performs the end of the stream, after which its beginning follows.
-    fn prepare(&self, _: usize, _: u64, _: u64) {
+    /// Gives the sites their locations in this round, and performs the end of the stream, after
+    /// which its beginning follows.
+    fn prepare(&self, _: usize, round: u64, _: u64) {
+        self.shift.store(shift_in(round), Ordering::Relaxed);
         let entries = &self.track.entries;
         let count = (entries.len() / LEAD_IN_DIVISOR as usize).min(LEAD_IN_CALLS_MAX);
         self.perform(&entries[entries.len() - count..], 1);

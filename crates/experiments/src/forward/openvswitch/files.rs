@@ -24,6 +24,10 @@ pub(in crate::forward) struct Setting<'a> {
     /// Whether the switch's memory comes from the kernel's pool of huge pages.
     pub(in crate::forward) is_huge: bool,
 }
+/// The MTU of a port by default, and the bytes of a packet in front of what counts for the MTU: the
+/// header of Ethernet.
+const MTU: usize = 1500;
+const ETHERNET_BYTES: usize = 14;
 /// Numbers of the bridge's ports.
 pub(super) const PHYSICAL: u32 = 1;
 pub(super) const GUEST: u32 = 2;
@@ -86,6 +90,9 @@ pub(super) fn configuration(port: VhostPort, setting: &Setting<'_>, files: &File
     };
     let extra = format!("--no-pci --no-telemetry --iova-mode=va -m {MEMORY_MIB} {memory}");
     let bridge = &files.bridge;
+    // Both ports take their packets from one pool, whose buffers hold a packet of this MTU.
+    let mtu = Some(size_bytes.saturating_sub(ETHERNET_BYTES)).filter(|mtu| *mtu > MTU);
+    let mtu = mtu.map(|mtu| format!("mtu_request={mtu}"));
     let mut words: Vec<String> =
         vec![format!("--timeout={TIMEOUT_S}"), format!("--db={}", files.database())];
     let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
@@ -100,6 +107,7 @@ pub(super) fn configuration(port: VhostPort, setting: &Setting<'_>, files: &File
         add(&format!("-- add-port {bridge} physical -- set Interface physical type=dpdk"));
         words.push(format!("options:dpdk-devargs=net_null0,size={size_bytes},copy=0"));
         words.push(format!("ofport_request={PHYSICAL}"));
+        words.extend(mtu.clone());
     }
     let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
     add(&format!("-- add-port {bridge} {guest} -- set Interface {guest} type={port}"));
@@ -107,6 +115,7 @@ pub(super) fn configuration(port: VhostPort, setting: &Setting<'_>, files: &File
         words.push(format!("options:vhost-server-path={}", socket.display()));
     }
     words.push(format!("ofport_request={GUEST}"));
+    words.extend(mtu);
     words
 }
 
@@ -114,4 +123,25 @@ pub(super) fn configuration(port: VhostPort, setting: &Setting<'_>, files: &File
 /// listens.
 pub(super) fn guest_port(socket: &Path) -> String {
     socket.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_packets_raise_mtu_of_each_port() {
+        let socket = Path::new("/run/vm/socket");
+        for (flow, size_bytes, expected) in
+            [(Flow::Pvp, 1514, 0), (Flow::Pvp, 1515, 2), (Flow::Return, 9000, 1)]
+        {
+            let setting = Setting { socket, flow, size_bytes, cpu: 0, is_huge: false };
+            let words =
+                configuration(VhostPort::Client, &setting, &Files::of(Path::new("/run/vm")));
+            let mtu = format!("mtu_request={}", size_bytes - 14);
+            let found = words.iter().filter(|word| word.starts_with("mtu_request")).count();
+            assert_eq!(found, expected, "{words:?}");
+            assert!(expected == 0 || words.contains(&mtu), "{words:?}");
+        }
+    }
 }

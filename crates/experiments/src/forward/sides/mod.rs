@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use self::haul::Haul;
 pub(super) use self::rates::{Cycles, Rates};
-use super::flow::{Flow, Layout};
+use super::flow::{Buffers, Flow, Layout};
 use super::library::{Library, Served};
 use super::openvswitch::{OpenVswitch, Statistics, VhostPort};
 use super::protocol::{Counted, Role, Source};
@@ -58,6 +58,8 @@ pub(super) struct Common<'a> {
     pub(super) flow: Flow,
     pub(super) layout: Layout,
     pub(super) size_bytes: usize,
+    /// How testpmd as guest holds a long packet.
+    pub(super) buffers: Buffers,
     /// The source of haul's packets.
     pub(super) source: Source,
     /// The folder for the socket and for the files that the sides need while they run.

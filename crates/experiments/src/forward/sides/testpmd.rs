@@ -18,6 +18,7 @@ pub(super) fn start_in(
         flow: common.flow,
         layout: common.layout,
         size_bytes: common.size_bytes,
+        buffers: common.buffers,
         socket: assignment.socket,
         folder: common.folder,
         cpu: assignment.cpu,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::forward::flow::{Flow, Layout};
+use crate::forward::flow::{Buffers, Flow, GUEST_ROOM_BYTES, Layout};
 use crate::forward::protocol::Role;
 
 /// The number of descriptors of a ring, and the number of packets of the pool, which is four
@@ -11,8 +11,22 @@ use crate::forward::protocol::Role;
 const RING: u32 = 1024;
 const PACKETS: u32 = 16_384;
 
-/// testpmd's memory: pool and rings take 40 MiB.
+/// testpmd's memory: pool and rings take 40 MiB, and 160 MiB with buffers for the longest packets.
 const MEMORY_MIB: u32 = 256;
+
+/// The longest packet for which testpmd's defaults suffice: an MTU of 1,500 B, and the header of
+/// Ethernet.
+const SIZE_BYTES_PLAIN: usize = 1514;
+
+/// The bytes that a driver adds to the MTU at most when it checks a packet's length: the header of
+/// Ethernet, two tags, the check sequence, and virtio's header; rounded up.
+const FRAME_BYTES_MORE: usize = 64;
+
+/// The bytes in front of a packet in a buffer (RTE_PKTMBUF_HEADROOM).
+const HEADROOM_BYTES: usize = 128;
+
+/// The offload by which a port may send packets of several buffers (RTE_ETH_TX_OFFLOAD_MULTI_SEGS).
+const SEVERAL_SEGMENTS: u32 = 1 << 15;
 
 /// The settings of a session.
 #[derive(Clone, Debug)]
@@ -21,6 +35,9 @@ pub(in crate::forward) struct Setting<'a> {
     pub(in crate::forward) flow: Flow,
     pub(in crate::forward) layout: Layout,
     pub(in crate::forward) size_bytes: usize,
+    /// How the guest holds a long packet. The switch has one buffer for each packet, as Open
+    /// vSwitch has for the packets of its ports' MTU.
+    pub(in crate::forward) buffers: Buffers,
     /// The socket between switch and guest.
     pub(in crate::forward) socket: &'a Path,
     /// The folder for testpmd's files while it runs.
@@ -92,7 +109,38 @@ pub(super) fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
         add(format!("--{name}={value}"));
     }
     add(format!("--forward-mode={mode}"));
+    long_packets(setting).into_iter().for_each(add);
     words
+}
+
+/// The options for packets that are longer than testpmd's defaults allow.
+fn long_packets(setting: &Setting<'_>) -> Vec<String> {
+    if setting.size_bytes <= SIZE_BYTES_PLAIN {
+        return Vec::new();
+    }
+    let frame = setting.size_bytes + FRAME_BYTES_MORE;
+    let mut words = vec![format!("--max-pkt-len={frame}")];
+    if has_one_buffer(setting) {
+        let buffer = HEADROOM_BYTES + frame.max(GUEST_ROOM_BYTES);
+        words.push(format!("--mbuf-size={}", buffer.next_multiple_of(64)));
+    } else {
+        words.push("--enable-scatter".to_owned());
+        words.push(format!("--tx-offloads={SEVERAL_SEGMENTS:#x}"));
+    }
+    words
+}
+
+fn has_one_buffer(setting: &Setting<'_>) -> bool {
+    setting.role == Role::Switch || setting.buffers == Buffers::One
+}
+
+/// The command that sets the packets that testpmd makes: the lengths of their segments.
+pub(super) fn packet_command(setting: &Setting<'_>) -> String {
+    let longest = if has_one_buffer(setting) { setting.size_bytes } else { GUEST_ROOM_BYTES };
+    let mut segments = vec![longest; setting.size_bytes / longest];
+    segments.extend(Some(setting.size_bytes % longest).filter(|rest| *rest > 0));
+    let segments: Vec<String> = segments.iter().map(ToString::to_string).collect();
+    format!("set txpkts {}", segments.join(","))
 }
 
 fn switch_mode(flow: Flow) -> &'static str {
@@ -120,5 +168,55 @@ fn layout_options(layout: Layout) -> &'static str {
         Layout::Packed => "packed_vq=1,mrg_rxbuf=1,in_order=0",
         Layout::PackedInOrder => "packed_vq=1,mrg_rxbuf=1,in_order=1",
         Layout::PackedVector => "packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_packets_get_one_long_buffer_or_several_usual_ones() {
+        let of = |role, size_bytes, buffers| {
+            let setting = Setting {
+                role,
+                flow: Flow::Dequeue,
+                layout: Layout::Split,
+                size_bytes,
+                buffers,
+                socket: Path::new("/none"),
+                folder: Path::new("/"),
+                cpu: 0,
+                cpus: &[0],
+                is_huge: false,
+                guest_listens: false,
+                is_to_kernel: false,
+            };
+            (long_packets(&setting).join(" "), packet_command(&setting))
+        };
+        let (guest, switch) = (Role::Guest, Role::Switch);
+        for (role, size_bytes, buffers, words, command) in [
+            (guest, 1514, Buffers::Several, "", "1514"),
+            (guest, 1515, Buffers::One, "--max-pkt-len=1579 --mbuf-size=2176", "1515"),
+            (guest, 9000, Buffers::One, "--max-pkt-len=9064 --mbuf-size=9216", "9000"),
+            (switch, 9000, Buffers::Several, "--max-pkt-len=9064 --mbuf-size=9216", "9000"),
+            (
+                guest,
+                9000,
+                Buffers::Several,
+                "--max-pkt-len=9064 --enable-scatter --tx-offloads=0x8000",
+                "2048,2048,2048,2048,808",
+            ),
+            (
+                guest,
+                4096,
+                Buffers::Several,
+                "--max-pkt-len=4160 --enable-scatter --tx-offloads=0x8000",
+                "2048,2048",
+            ),
+        ] {
+            let expected = (words.to_owned(), format!("set txpkts {command}"));
+            assert_eq!(of(role, size_bytes, buffers), expected);
+        }
     }
 }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) use self::arguments::Setting;
-use self::arguments::arguments;
+use self::arguments::{arguments, packet_command};
 pub(super) use self::printed::{Metering, Stats};
 use self::printed::{
     credible, parse_cycles, parse_features, parse_path, parse_stats, parse_version,
@@ -148,7 +148,7 @@ impl Session {
             Role::Guest => setting.flow.is_from_guest(),
         };
         if makes {
-            session.ask(&format!("set txpkts {}", setting.size_bytes))?;
+            session.ask(&packet_command(setting))?;
         }
         Ok(session)
     }
@@ -299,7 +299,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forward::flow::Layout;
+    use crate::forward::flow::{Buffers, Layout};
 
     #[test]
     fn find_rejects_missing_and_other_programs() {
@@ -313,6 +313,7 @@ mod tests {
             flow: Flow::Pvp,
             layout: Layout::Split,
             size_bytes: 64,
+            buffers: Buffers::Several,
             socket: &socket,
             folder: folder.path(),
             cpu: 0,

@@ -214,6 +214,7 @@ impl<L: Layout, M: GuestMemory, P: Outgoing> Passing<L, M> for Sending<'_, P> {
 struct Receiving<'a, P> {
     room: &'a mut P,
     longest: usize,
+    copier: &'a Copier,
 }
 
 impl<L: Layout, M: GuestMemory, P: Incoming> Passing<L, M> for Receiving<'_, P> {
@@ -235,7 +236,7 @@ impl<L: Layout, M: GuestMemory, P: Incoming> Passing<L, M> for Receiving<'_, P> 
         _: usize,
         scratch: &mut Scratch,
     ) -> Result<Single, Broken> {
-        active.dequeue_gathered(self.room, self.longest, scratch)
+        active.dequeue_gathered(self.room, self.longest, self.copier, scratch)
     }
 }
 
@@ -312,7 +313,7 @@ impl<L: Layout, M: GuestMemory> Active<L, M> {
         copier: &Copier,
         scratch: &mut Scratch,
     ) -> Progress {
-        let progress = self.in_bursts(count, scratch, Receiving { room, longest });
+        let progress = self.in_bursts(count, scratch, Receiving { room, longest, copier });
         // SAFETY: sources were looked up in the guest's memory, which this ring keeps, and targets
         // are buffers that were just taken; each is valid for its length.
         unsafe { copier.copy_batch(&scratch.parts) };

@@ -77,6 +77,18 @@ impl PackedRing {
         true
     }
 
+    /// The number of descriptors that were used and not published.
+    #[inline]
+    pub(in crate::vhost) fn unpublished(&self) -> u16 {
+        self.unpublished
+    }
+
+    /// Whether the driver wants a call for the last `count` descriptors that were published.
+    #[inline]
+    pub(in crate::vhost) fn wants_call(&self, count: u16) -> bool {
+        self.ring.driver_wants_call(self.next, count, self.has_events)
+    }
+
     /// The location of the next chain, encoded as in messages.
     #[inline]
     pub(in crate::vhost) fn next(&self) -> u16 {
@@ -139,6 +151,7 @@ impl Layout for PackedRing {
         self.next
     }
 
+    #[inline(always)]
     fn open(&mut self, location: Location) -> Result<Option<Walk>, Broken> {
         let Some(entry) = self.ring.available(location) else { return Ok(None) };
         let next = location.plus(1, self.size()).index;
@@ -146,6 +159,7 @@ impl Layout for PackedRing {
         Ok(Some(Walk { id: entry.id, next, count: 1, descriptor }))
     }
 
+    #[inline(always)]
     fn step(&self, walk: &mut Walk) -> Result<(), Bad> {
         if walk.count >= self.size() {
             return Err(Bad);
@@ -163,6 +177,7 @@ impl Layout for PackedRing {
         Ok(())
     }
 
+    #[inline(always)]
     fn close(&self, location: Location, walk: &Walk) -> Result<(Chain, Location), Broken> {
         let mut walk = *walk;
         // A chain has the id of its last descriptor.
@@ -207,7 +222,7 @@ impl Layout for PackedRing {
         // Otherwise the driver might go to sleep between the two.
         fence(Ordering::SeqCst);
         let count = std::mem::take(&mut self.unpublished);
-        self.ring.driver_wants_call(self.next, count, self.has_events)
+        self.wants_call(count)
     }
 
     fn base(&self) -> u32 {

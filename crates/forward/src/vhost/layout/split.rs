@@ -67,6 +67,22 @@ impl SplitRing {
         is_used
     }
 
+    /// The number of chains that were used and not published.
+    #[inline]
+    pub(in crate::vhost) fn unpublished(&self) -> u16 {
+        self.next.wrapping_sub(self.published)
+    }
+
+    /// Whether the driver wants a call for the last `count` chains that were published.
+    #[inline]
+    pub(in crate::vhost) fn wants_call(&self, count: u16) -> bool {
+        if !self.has_events {
+            return !self.ring.driver_wants_no_calls();
+        }
+        let before = self.published.wrapping_sub(count);
+        split::has_passed(self.ring.used_event(), self.published, before)
+    }
+
     /// Whether the driver may want a call for what was just published.
     #[inline]
     pub(in crate::vhost) fn may_want_call(&self) -> bool {
@@ -156,6 +172,7 @@ impl Layout for SplitRing {
         self.next
     }
 
+    #[inline(always)]
     fn open(&mut self, location: u16) -> Result<Option<Walk>, Broken> {
         let ahead = location.wrapping_sub(self.next);
         if self.ready(usize::from(ahead) + 1)? <= ahead {
@@ -166,6 +183,7 @@ impl Layout for SplitRing {
         Ok(Some(Walk { id, next: descriptor.next, count: 1, descriptor }))
     }
 
+    #[inline(always)]
     fn step(&self, walk: &mut Walk) -> Result<(), Bad> {
         if walk.next >= self.size() {
             return Err(Bad);
@@ -175,6 +193,7 @@ impl Layout for SplitRing {
         Ok(())
     }
 
+    #[inline(always)]
     fn close(&self, location: u16, walk: &Walk) -> Result<(Chain, u16), Broken> {
         Ok((Chain { id: walk.id, descriptors: 1 }, location.wrapping_add(1)))
     }
@@ -199,12 +218,11 @@ impl Layout for SplitRing {
         // Read whether the driver wants a call only after the driver can see the used chains.
         // Otherwise the driver might go to sleep between the two.
         fence(Ordering::SeqCst);
-        if !self.has_events {
-            return !self.ring.driver_wants_no_calls();
+        if self.has_events {
+            // Half of all indices ahead, so that the driver never calls: the device polls.
+            self.ring.set_available_event(now.wrapping_add(1 << 15));
         }
-        // Half of all indices ahead, so that the driver never calls: the device polls.
-        self.ring.set_available_event(now.wrapping_add(1 << 15));
-        split::has_passed(self.ring.used_event(), now, before)
+        self.wants_call(now.wrapping_sub(before))
     }
 
     fn base(&self) -> u32 {

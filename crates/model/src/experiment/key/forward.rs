@@ -13,6 +13,9 @@ pub const SERVED: &str = "served";
 pub const GUEST: &str = "guest";
 /// The layout of the rings between switch and guest.
 pub const LAYOUT: &str = "layout";
+/// How testpmd as guest holds a packet that is longer than 2,048 B: in `one` buffer, or in
+/// `several`.
+pub const BUFFERS: &str = "buffers";
 /// The number of descriptors in a ring.
 pub const RING_SIZE: &str = "ring_size";
 /// The negotiated virtio feature bits, in hexadecimal.

@@ -7,6 +7,7 @@
 //! - `checksums`: packets that lack a checksum, with any headers;
 //! - `offloads`: packets to such a front end that ask for checksums and segmentation;
 //! - `announcements`: such a front end, which asks for announcements of its address;
+//! - `logging`: such a front end, which logs writes;
 //! - `kernel`: a kernel's own driver as the guest, behind the library;
 //! - `orders`: such front ends, which send messages in random orders.
 
@@ -17,18 +18,23 @@ mod checksums;
 mod front;
 mod guest;
 mod kernel;
+mod logging;
 mod offloads;
 mod orders;
 mod testpmd;
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use guest::{Guest, LAYOUTS, Layout};
 use testpmd::{Preload, Testpmd, is_here, library, skip};
 
 /// Packets of one test.
 const PACKETS: u64 = 4000;
+
+/// The time of some turns of the library and of DPDK.
+const SEVERAL_TURNS: Duration = Duration::from_millis(700);
 
 /// Sizes that fit into a buffer of either side.
 const PLAIN: &[usize] = &[14, 60, 64, 65, 128, 512, 1023, 1024, 1500, 1518, 1519, 2000];
@@ -74,6 +80,30 @@ fn packets_of_several_buffers_pass_in_order() {
         assert_eq!(here + there, 2 * PACKETS, "{layout:?}");
         let is_served = if is_one { there == 0 } else { (PACKETS / 2..PACKETS).contains(&there) };
         assert!(is_served, "{layout:?}: {here} {there}");
+    }
+}
+
+/// The library and DPDK take the rings over from each other at the boundaries of bursts, a tenth of
+/// a second each.
+#[test]
+fn sides_take_turns_in_every_layout() {
+    if !is_here("sides_take_turns_in_every_layout") {
+        return;
+    }
+    for layout in LAYOUTS {
+        let testpmd = Testpmd::start_with(&Preload::TURNS, "", &["--mbuf-size=9600"]);
+        let mut guest = Guest::connect(testpmd.socket(), layout);
+        let sizes = if layout.is_mergeable { MIXED } else { PLAIN };
+        let (mut packets, start) = (0, Instant::now());
+        while start.elapsed() < SEVERAL_TURNS {
+            guest.exchange(PACKETS / 4, sizes);
+            packets += PACKETS / 4;
+        }
+        drop(guest);
+        let text = testpmd.quit();
+        let [(here, there)] = served(&text)[..] else { panic!("one device: {text}") };
+        assert!(0 < here && here < 2 * packets, "{layout:?}: {here} of {packets} both ways");
+        assert_eq!(there, 0, "{layout:?}: packets that the library handed to DPDK");
     }
 }
 

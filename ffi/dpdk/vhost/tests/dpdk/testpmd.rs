@@ -29,6 +29,8 @@ pub(crate) struct Preload(Option<&'static str>);
 impl Preload {
     /// With the library, which reports what it does.
     pub(crate) const TELL: Self = Self(Some("tell"));
+    /// With the library, which serves in turns with DPDK.
+    pub(crate) const TURNS: Self = Self(Some("turns"));
     /// With the library, which leaves everything to DPDK.
     pub(crate) const OFF: Self = Self(Some("off"));
     /// Without the library.

@@ -123,37 +123,45 @@ fn no_offset_and_no_direction_is_much_slower() {
             double p = *(double *)x, q = *(double *)y;
             return (p > q) - (p < q);
         }
-        static double best(char *to, char *from, long n) {
-            double least = 1e18;
-            for (int again = 0; again < 5; again++) {
-                double since = now();
-                for (int i = 0; i < 8; i++) memmove(to, from, n);
-                since = now() - since;
-                if (since < least) least = since;
-            }
-            return least;
+        /* Repetitions of one time are far apart, so that a disturbance does not meet all of them. */
+        static void lower(double *least, char *to, char *from, long n) {
+            double since = now();
+            for (int i = 0; i < 8; i++) memmove(to, from, n);
+            since = now() - since;
+            if (since < *least) *least = since;
         }
         int main(void) {
             static double times[4096];
-            double slowest = 0;
+            double slowest = 0, up = 1e18, down = 1e18;
+            int count = (4095 / 7) + 1;
             for (long n = 4096; n <= 65536; n *= 4) {
-                for (int d = 0; d < 4096; d += 7) times[d / 7] = best(a + d, b, n);
-                int count = (4095 / 7) + 1;
+                for (int i = 0; i < count; i++) times[i] = 1e18;
+                for (int again = 0; again < 6; again++)
+                    for (int i = 0; i < count; i++) lower(&times[i], a + 7 * i, b, n);
                 double most = 0;
                 for (int i = 0; i < count; i++) if (times[i] > most) most = times[i];
                 qsort(times, count, sizeof *times, order);
                 if (most / times[count / 2] > slowest) slowest = most / times[count / 2];
             }
-            printf("%f %f\n", slowest, best(a + 1, a, 65536) / best(a, a + 1, 65536));
+            for (int again = 0; again < 40; again++) {
+                lower(&up, a + 1, a, 65536);
+                lower(&down, a, a + 1, 65536);
+            }
+            printf("%f %f\n", slowest, up / down);
         }"#;
     let Some(program) = compile(&setup, "offsets", body) else { return };
-    // A disturbance by another program makes one run slow, not three.
+    // On Zen 4, one process in five takes two to six times as long while the target is some 80 to
+    // 500 bytes ahead of the source, modulo a page. The cause is not known: it changes with the
+    // process also where the virtual addresses do not.
     let mut least = [f64::INFINITY; 2];
-    for _ in 0..3 {
+    for _ in 0..12 {
         let output = succeed(&mut setup.plain(&program));
         let text = String::from_utf8(output.stdout).expect("it prints text");
         let found = text.split_whitespace().map(|word| word.parse().expect("it is a number"));
         least.iter_mut().zip(found).for_each(|(least, found): (_, f64)| *least = least.min(found));
+        if least[0] <= 2.0 && least[1] <= 3.0 {
+            break;
+        }
     }
     let [slowest, upwards] = least;
     assert!(slowest <= 2.0, "the slowest offset takes {slowest} of the median");

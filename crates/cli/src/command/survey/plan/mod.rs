@@ -20,7 +20,7 @@ use haul_experiments::copy::{Drawn, Function, Sizes, ThenRead};
 use haul_experiments::drive::Program;
 use haul_experiments::engine;
 use haul_experiments::experiment::Time;
-use haul_experiments::forward::{self, Flow, Forwarder, Layout, Source};
+use haul_experiments::forward::{self, Buffers, Flow, Forwarder, Layout, Source};
 use haul_experiments::heap::{self, Extent as HeapExtent, Found, Shape as Block, Test};
 use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Extent as Walk, Fault, Operation};
@@ -366,6 +366,7 @@ fn flow(quick: bool, resources: &Resources, driver: &Program) -> Option<Box<dyn 
         size_bytes: 64,
         subjects: ["haul", "libc"].map(subject).into(),
         guest: Forwarder::Haul,
+        buffers: Buffers::of(Layout::Split),
         source: Source::Generator,
         is_huge: false,
         driver: driver.clone(),
