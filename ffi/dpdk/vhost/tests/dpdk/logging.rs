@@ -60,7 +60,7 @@ fn every_page_that_changes_is_logged() {
         let text = testpmd.quit();
         let served = crate::served(&text);
         // Both directions of a phase. DPDK moves the logged phases. It may also move much of the
-        // phases behind them: it answers the last message before it tells the library that the
+        // phases behind them: it answers the last message before it reports to the library that the
         // message was handled, and the thread that does both may lose its processor in between.
         let phase = u64::from(2 * PACKETS);
         let is_as_expected = match served[..] {
