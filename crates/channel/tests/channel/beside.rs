@@ -21,6 +21,10 @@ const BESIDE: [Mechanism; 2] = [Mechanism::Ring, Mechanism::Lease];
 const SIZES: [usize; 9] =
     [1, 65_535, 65_536, 262_145, 1_048_576, 1_048_577, 4_194_304, 8_388_609, 20_000_001];
 
+/// A size that an engine copies, and that fits into a part of the ring for which every second-level
+/// cache is large enough.
+const AT_ONCE: usize = 100_000;
+
 pub(crate) fn with(mechanism: Mechanism, queue: &Queue) -> Settings {
     Settings { engine: Some(queue.clone()), ..by(mechanism) }
 }
@@ -116,7 +120,7 @@ fn message_is_visible_only_after_engine_has_copied_it() {
     for mechanism in BESIDE {
         let (held, queue) = Held::queue(Way::Holds, true);
         let (mut one, mut other) = two(&with(mechanism, &queue), &by(mechanism));
-        let bytes = Arc::new(pattern(900_000, 11));
+        let bytes = Arc::new(pattern(AT_ONCE, 11));
         let mut sending = one.start_send_shared(Arc::clone(&bytes)).unwrap();
         // A lease starts when the receiver has offered its memory.
         for _ in 0..3 {
@@ -142,7 +146,7 @@ fn finished_message_leaves_no_event() {
     for mechanism in BESIDE {
         let (held, queue) = Held::queue(Way::Holds, true);
         let (mut one, mut other) = two(&with(mechanism, &queue), &by(mechanism));
-        let bytes = Arc::new(pattern(900_000, 29));
+        let bytes = Arc::new(pattern(AT_ONCE, 29));
         let mut sending = one.start_send_shared(Arc::clone(&bytes)).unwrap();
         for _ in 0..3 {
             assert!(!sending.advance().unwrap());
@@ -238,7 +242,7 @@ fn fork_within_message_leaves_copy_to_parent() {
     let listener = Listener::bind(&path).unwrap();
     let peer = start("fork-beside", Mechanism::Ring, &path);
     let mut channel = listener.accept(&by(Mechanism::Ring)).unwrap();
-    assert!(channel.recv().unwrap()[..] == pattern(900_000, 23));
+    assert!(channel.recv().unwrap()[..] == pattern(AT_ONCE, 23));
     assert_eq!(channel.recv().unwrap()[..], *b"after");
     peer.ended_well();
 }
@@ -247,7 +251,7 @@ fn fork_within_message_leaves_copy_to_parent() {
 pub(crate) fn fork_within_message(channel_of: impl FnOnce(&Settings) -> Channel) {
     let (held, queue) = Held::queue(Way::Holds, true);
     let mut channel = channel_of(&with(Mechanism::Ring, &queue));
-    let mut sending = channel.start_send_shared(Arc::new(pattern(900_000, 23))).unwrap();
+    let mut sending = channel.start_send_shared(Arc::new(pattern(AT_ONCE, 23))).unwrap();
     assert!(!sending.advance().unwrap());
     // SAFETY: this process has no other thread than the test's own, which wait.
     let child = unsafe { libc::fork() };
