@@ -59,6 +59,7 @@ impl Hint {
     ///
     /// # Safety
     /// The conditions of [`memcpy`](crate::memcpy) apply.
+    #[inline]
     pub unsafe fn copy_raw(self, target: *mut u8, source: *const u8, length: usize) {
         // SAFETY: every function called here has the obligations of this one, which the caller
         // meets.
@@ -82,6 +83,7 @@ impl Hint {
     ///
     /// # Safety
     /// The conditions of [`memset`](crate::memset) apply.
+    #[inline]
     pub unsafe fn fill_raw(self, target: *mut u8, byte: u8, length: usize) {
         // SAFETY: every function called here has the obligations of this one, which the caller
         // meets.

@@ -8,12 +8,14 @@
 //! - [`Slots::end`] calls wakers, and a waker may submit again. So the engine holds no lock that
 //!   [`start`](Engine::start) or [`poll`](Engine::poll) takes when it calls it.
 //! - If it refuses, it has not accessed the memory and will not.
+//! - No method unwinds: a caller that waits would give back memory that the engine may access. So a
+//!   wait for borrowed memory that unwinds ends the process.
 //! - **A wedged device.** Nothing but the end of an operation makes its memory safe to reuse. If a
 //!   device does not end an operation within [`Facts::patience`], a wait calls
 //!   [`revoke`](Engine::revoke), which returns only when the device can no longer access any
-//!   memory; it may block for ever. A scope then waits for ever with it, because returning would
-//!   be unsound. Buffers of an owned operation whose handle is dropped are kept until the
-//!   operation has ended, and leaked if it never does.
+//!   memory; it may block for ever. A scope and [`Queue::execute`](crate::Queue::execute) then wait
+//!   for ever with it, because returning would be unsound. Buffers of an owned operation whose
+//!   handle is dropped are kept until the operation has ended, and leaked if it never does.
 
 use std::fmt;
 use std::sync::Arc;

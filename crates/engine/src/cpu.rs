@@ -16,7 +16,7 @@ const CRC_PIECE: usize = 8 << 10;
 ///
 /// # Safety
 /// The lists of an operation with lists must be readable.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn check(operation: &Operation) -> Result<(), Refusal> {
     let is_range = |start: *const u8, length: usize| is_range(start, length);
     let is_right = match *operation {
@@ -72,7 +72,7 @@ pub(crate) fn overlaps(target: *const u8, source: *const u8, length: usize) -> b
 ///
 /// # Safety
 /// [`check`] accepts the operation, its sources are readable and its targets writable.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn execute(request: &Request) -> Outcome {
     let Request { operation, hint } = *request;
     // SAFETY: the caller promises that every source is readable.
@@ -80,7 +80,7 @@ pub(crate) unsafe fn execute(request: &Request) -> Outcome {
     let value = match operation {
         Operation::Copy { target, source, length } => {
             // SAFETY: the caller's promise.
-            unsafe { hint.copy_raw(target, source, length) };
+            unsafe { copy(target, source, length, hint) };
             Value::Written
         }
         Operation::Fill { target, byte, length } => {
@@ -113,6 +113,21 @@ pub(crate) unsafe fn execute(request: &Request) -> Outcome {
         }
     };
     Outcome::Done(value)
+}
+
+/// As [`Hint::copy_raw`]; without a hint, the caller distinguishes the sizes.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn copy(target: *mut u8, source: *const u8, length: usize, hint: Hint) {
+    if hint == Hint::Unknown {
+        // SAFETY: the caller's promise.
+        unsafe { haul_copy::memmove(target, source, length) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { hint.copy_raw(target, source, length) }
+    }
 }
 
 /// # Safety

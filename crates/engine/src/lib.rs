@@ -1,14 +1,14 @@
 //! Copies beside the CPU, with one contract over a helper thread, a device and the CPU itself.
 //!
 //! A program submits an operation (a copy, a fill, a comparison, a CRC-32C, a gather and scatter, a
-//! batch of copies),
-//! computes, and collects the result. Three forms are sound in Rust:
+//! batch of copies), computes, and collects the result. Four forms are sound in Rust:
 //!
 //! | form | buffers | the compiler and haul ensure |
 //! |---|---|---|
 //! | [`Queue::scope`] | borrowed | the scope returns, also on panic, only when all have ended |
 //! | [`Queue::submit`] | owned: `Vec<u8>`, `Box<[u8]>`, `Arc<[u8]>` | the handle hands them back at the end |
 //! | [`Queue::submit`] | `&'static [u8]`, `&'static mut [u8]` | as above |
+//! | [`Queue::execute`] | borrowed; owned ones are dropped | the call returns when it has ended |
 //!
 //! ```
 //! use haul_engine::{Copy, Queue};
@@ -46,6 +46,7 @@
 //! - `queue`: the front of every engine, and how it is opened;
 //! - `pending`: the handle of an operation over owned buffers;
 //! - `scope`: operations over borrowed buffers;
+//! - `execute`: operations that their caller waits for;
 //! - `callbacks`: callbacks on the caller's thread;
 //! - `ordered`: operations by address, whose overlaps keep their order.
 
@@ -58,6 +59,7 @@ mod cpu;
 mod crc;
 mod crowd;
 pub mod dsa;
+mod execute;
 mod flight;
 mod inner;
 #[cfg(all(test, loom))]

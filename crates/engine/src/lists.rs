@@ -25,7 +25,7 @@ pub struct Lists<T, S> {
 }
 
 impl<T: Target, S: Buffer> Lists<T, S> {
-    /// A gather and scatter. [`Queue::submit`](crate::Queue::submit) panics if the sums differ.
+    /// A gather and scatter. Its submission panics if the sums differ.
     pub fn new(targets: Vec<T>, sources: Vec<S>) -> Self {
         Self { targets, sources }
     }
@@ -79,8 +79,7 @@ pub struct Batch<T, S> {
 }
 
 impl<T: Target, S: Buffer> Batch<T, S> {
-    /// A batch of copies. [`Queue::submit`](crate::Queue::submit) panics if the lengths of a pair
-    /// differ.
+    /// A batch of copies. Its submission panics if the lengths of a pair differ.
     pub fn new(copies: Vec<(T, S)>) -> Self {
         Self { copies, hint: Hint::Unknown }
     }

@@ -123,8 +123,12 @@ impl Queue {
         let inner = &self.inner;
         // SAFETY: the memory is lent until the operation has ended, or is leaked.
         let state = match unsafe { inner.accept(&request) } {
-            Ok(place) => State::Started(Flight { inner: Arc::clone(inner), place }),
-            Err((length, outcome)) => State::ended(inner, length, outcome),
+            Ok(Some(place)) => State::Started(Flight { inner: Arc::clone(inner), place }),
+            // SAFETY: the operation was accepted, its memory is lent, and no engine has it.
+            Ok(None) => unsafe { State::executed(inner, &request) },
+            Err(refusal) => {
+                State::Ended(0, inner.value(Outcome::Refused(refusal)).map_err(Box::new))
+            }
         };
         let mut pending = Pending { lent, state };
         if let State::Started(Flight { place, .. }) = pending.state {
@@ -135,7 +139,7 @@ impl Queue {
                 // It has no slot any more.
                 pending.state = State::Taken;
                 // SAFETY: the operation was accepted, its memory is lent, and no engine has it.
-                pending.state = unsafe { State::refused(inner, &request) };
+                pending.state = unsafe { State::executed(inner, &request) };
             }
         }
         pending
@@ -143,25 +147,19 @@ impl Queue {
 }
 
 impl State {
-    /// An operation of this many bytes that ended in `submit`.
-    #[inline]
-    fn ended(inner: &Inner, length: usize, outcome: Outcome) -> Self {
-        if outcome == DONE {
-            return Self::Done(length);
-        }
-        Self::Ended(length, inner.value(outcome).map_err(Box::new))
-    }
-
-    /// Does with the CPU what the engine refused, and whose slot was released.
+    /// Lets the CPU do an operation.
     ///
     /// # Safety
     /// The operation was accepted, its memory is lent, and no engine has it.
-    #[cold]
-    unsafe fn refused(inner: &Inner, request: &Request) -> Self {
+    #[inline]
+    unsafe fn executed(inner: &Inner, request: &Request) -> Self {
         // SAFETY: lists are lent too.
         let length = unsafe { request.operation.length() };
         // SAFETY: the caller's promise.
-        Self::ended(inner, length, unsafe { cpu::execute(request) })
+        match unsafe { cpu::execute(request) } {
+            DONE => Self::Done(length),
+            outcome => Self::Ended(length, inner.value(outcome).map_err(Box::new)),
+        }
     }
 }
 

@@ -159,8 +159,10 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: `close` waits for the operation before the borrows of its buffers end, and its
         // other memory is lent, and is leaked, or dropped after the end.
         let started = match unsafe { shared.inner.accept(&request) } {
-            Ok(place) => Started::Pending(place),
-            Err((_, outcome)) => shared.ended(outcome),
+            Ok(Some(place)) => Started::Pending(place),
+            // SAFETY: the operation was accepted, its memory is lent, and no engine has it.
+            Ok(None) => shared.ended(unsafe { cpu::execute(&request) }),
+            Err(refusal) => shared.ended(Outcome::Refused(refusal)),
         };
         let mut scoped = Scoped { shared, started, lent: Some(lent) };
         if let Started::Pending(place) = started {
@@ -218,7 +220,8 @@ impl Shared<'_> {
 
     /// Waits for an operation that was removed from the list, and notes its failure.
     fn end(&self, place: Place) {
-        let outcome = self.result(place);
+        // SAFETY: the place is not released before, and the scope has not returned.
+        let outcome = unsafe { self.inner.result(place) };
         self.note(outcome);
     }
 
@@ -226,18 +229,6 @@ impl Shared<'_> {
         if !matches!(outcome, Outcome::Done(_)) && self.failed.get().is_none() {
             self.failed.set(Some(outcome));
         }
-    }
-
-    /// Waits for an operation that was removed from the list, and releases its slot.
-    fn result(&self, place: Place) -> Outcome {
-        // SAFETY: the place is not released before, and the scope has not returned.
-        let outcome = unsafe { self.inner.wait(place, None) }
-            .expect("a wait without a deadline returns at the end");
-        // SAFETY: the slot is not released yet.
-        let request = unsafe { self.inner.slots.request(place.index) };
-        self.inner.slots.release(place.index);
-        // SAFETY: the operation has ended, and the scope has not returned.
-        unsafe { self.inner.finish(&request, outcome) }
     }
 
     fn remove(&self, place: Place) {
@@ -283,7 +274,8 @@ impl<W: Task> Scoped<'_, W> {
             Started::Ended(outcome) => outcome,
             Started::Pending(place) => {
                 self.shared.remove(place);
-                self.shared.result(place)
+                // SAFETY: the place is not released before, and the scope has not returned.
+                unsafe { self.shared.inner.result(place) }
             }
         };
         let result = self.shared.inner.value(outcome).map(W::output);

@@ -114,7 +114,7 @@ pub struct Copy<T, S> {
 }
 
 impl<T: Target, S: Buffer> Copy<T, S> {
-    /// A copy. [`Queue::submit`](crate::Queue::submit) panics if the lengths differ.
+    /// A copy. Its submission panics if the lengths differ.
     pub fn new(target: T, source: S) -> Self {
         Self { target, source, hint: Hint::Unknown }
     }
@@ -192,7 +192,7 @@ pub struct Compare<L, R> {
 }
 
 impl<L: Buffer, R: Buffer> Compare<L, R> {
-    /// A comparison. [`Queue::submit`](crate::Queue::submit) panics if the lengths differ.
+    /// A comparison. Its submission panics if the lengths differ.
     pub fn new(left: L, right: R) -> Self {
         Self { left, right }
     }
@@ -274,7 +274,7 @@ pub struct CopyCrc32c<T, S> {
 }
 
 impl<T: Target, S: Buffer> CopyCrc32c<T, S> {
-    /// A copy. [`Queue::submit`](crate::Queue::submit) panics if the lengths differ.
+    /// A copy. Its submission panics if the lengths differ.
     pub fn new(target: T, source: S) -> Self {
         Self { target, source, seed: 0 }
     }

@@ -93,7 +93,7 @@ impl Watcher {
     /// Watches a slot until its operation has ended. If no thread can be started, this call waits
     /// for the end.
     pub(crate) fn add<T: Watched + 'static>(&self, inner: &Arc<T>, index: Index) {
-        let until = inner.patience().map(|patience| Instant::now() + patience);
+        let until = inner.patience().and_then(|patience| Instant::now().checked_add(patience));
         let shared = self.shared();
         let mut state = lock(&shared.state);
         state.watched.push((index, until));

@@ -111,6 +111,30 @@ fn borrowed_buffers_are_there_after_the_scope() {
     }
 }
 
+#[test]
+fn executed_operations_have_ended() {
+    for queue in queues() {
+        let (mut target, mut other) = (zeros(), zeros());
+        queue.execute(Copy::new(&mut target[..], BYTES)).unwrap();
+        assert_eq!(target, BYTES);
+        queue.execute(Fill::new(&mut target[..], 7)).unwrap();
+        assert_eq!(target, [7; BYTES.len()]);
+        assert_eq!(queue.execute(CopyCrc32c::new(&mut target[..], BYTES)), Ok(CRC));
+        let (left, right) = target.split_at(4);
+        let lists = Lists::new(vec![&mut other[..]], vec![left, right]);
+        queue.execute(lists).unwrap();
+        assert_eq!(other, BYTES);
+        // Owned buffers are dropped at the end.
+        let shared: Arc<[u8]> = BYTES.into();
+        assert_eq!(queue.execute(CopyCrc32c::new(zeros(), Arc::clone(&shared))), Ok(CRC));
+        let batch = Batch::new(vec![(zeros(), Arc::clone(&shared)), (zeros(), shared.clone())]);
+        queue.execute(batch).unwrap();
+        let copy = Copy::new(vec![0; 2], Arc::clone(&shared));
+        assert!(catch_unwind(AssertUnwindSafe(|| queue.execute(copy))).is_err());
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+}
+
 /// Refuses every operation, after its slot was taken.
 #[derive(Debug)]
 struct Refusing(Facts);
@@ -145,6 +169,9 @@ fn cpu_does_what_an_engine_refuses() {
         let batch = Batch::new(vec![(zeros(), BYTES), (vec![0; 2], &BYTES[7..])]);
         let (batch, ()) = wait(queue.submit(batch), way);
         assert_eq!((&batch.copies[0].0[..], &batch.copies[1].0[..]), (BYTES, &b"89"[..]));
+        target.fill(0);
+        queue.execute(Copy::new(&mut target[..], BYTES)).unwrap();
+        assert_eq!(target, BYTES);
         target.fill(0);
         let copied = queue.scope(|scope| {
             drop(scope.submit(Copy::new(&mut target[..], BYTES)));

@@ -35,13 +35,14 @@ pub(crate) struct List {
 ///
 /// Copies buffers with each engine and peer, interleaved, and compares it with copy, a call of
 /// haul's copy. submit: the caller's time for a submission while the helper thread polls. complete:
-/// the caller's time to take back a copy that is done. latency: a copy that is waited for at once.
-/// throughput: copies that the engine does alone. wake and wake_latency: the submission, and the
-/// whole copy, while the helper thread sleeps. overlap: the share of a copy that is hidden behind
-/// computing of the same duration. tail: the 99.9th percentile of requests of 1 KiB that a thread
-/// answers beside copies of 10 MiB. break_even: the smallest size from which the engine pays: with
-/// a caller that computes, it hides more of the copy than copy, which hides nothing, seems to hide;
-/// with a caller that waits, its latency is below copy's by more than the noise floor.
+/// the caller's time to take back a copy that is done. latency: a copy by a caller that waits at
+/// once, which calls `execute` of haul's engines. throughput: copies that the engine does alone.
+/// wake and wake_latency: the submission, and the whole copy, while the helper thread sleeps.
+/// overlap: the share of a copy that is hidden behind computing of the same duration. tail: the
+/// 99.9th percentile of requests of 1 KiB that a thread answers beside copies of 10 MiB.
+/// break_even: the smallest size from which the engine pays: with a caller that computes, it hides
+/// more of the copy than copy, which hides nothing, seems to hide; with a caller that waits, its
+/// latency is below copy's by more than the noise floor.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul engine bench --sizes 64KiB,1MiB --engine inline,worker,auto\n  \

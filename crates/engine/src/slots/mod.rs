@@ -101,6 +101,15 @@ impl Slot {
     }
 }
 
+/// Runs a waker, which is the program's code. Its panic must neither end the engine's thread, nor
+/// unwind through a wait for another operation.
+fn quietly(run: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+        // Its destructor may panic too.
+        std::mem::forget(payload);
+    }
+}
+
 /// For engines.
 impl Slots {
     /// The number of slots, and so the largest number of pending operations.
@@ -187,9 +196,10 @@ impl Slots {
         let flags = loop {
             if generation.flags(now) & NOTIFY != 0 {
                 let mut stored = self.slot(index).waker();
-                waker = stored.take().or(waker);
+                let replaced = stored.take().and_then(|newer| waker.replace(newer));
                 state.fetch_and(!NOTIFY, AcqRel);
                 drop(stored);
+                quietly(|| drop(replaced));
                 now &= !NOTIFY;
             }
             let flags = generation.flags(now);
@@ -205,8 +215,7 @@ impl Slots {
             let _ = sys::wake_all(state);
         }
         if let Some(waker) = waker {
-            // A waker is the program's code, and its panic must not end the engine's thread.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            quietly(|| waker.wake());
         }
     }
 

@@ -70,6 +70,7 @@ fn engine_that_hangs_conforms() {
     dropped_and_leaked_handles_do_no_harm(&open());
     notifications_arrive(&open());
     dependent_operations_see_the_bytes(&open());
+    executed_operations_have_ended(&open());
 }
 
 /// Every rule of the contract that a caller can see.
@@ -83,6 +84,7 @@ pub(crate) fn suite(open: &dyn Fn() -> Queue) {
     operations_of_many_threads_end_once(&open());
     prefix_grows_and_is_right(&open());
     dependent_operations_see_the_bytes(&open());
+    executed_operations_have_ended(&open());
 }
 
 fn pattern(size: usize, seed: usize) -> Vec<u8> {
@@ -126,6 +128,39 @@ fn every_operation_computes_what_the_cpu_computes(queue: &Queue) {
         assert_eq!(result, Ok(()));
         assert!(batch.copies.iter().all(|(target, source)| target == source), "{size}");
     }
+}
+
+fn executed_operations_have_ended(queue: &Queue) {
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            scope.spawn(move || {
+                for size in SIZES {
+                    execute_each(queue, &pattern(size, size + number));
+                }
+            });
+        }
+    });
+}
+
+/// Every operation over borrowed buffers.
+fn execute_each(queue: &Queue, source: &[u8]) {
+    let (size, crc) = (source.len(), crc32c(0, source));
+    let (mut target, mut other) = (vec![0; size], vec![0; size]);
+    queue.execute(Copy::new(&mut target[..], source)).unwrap();
+    assert!(target == source, "{size}");
+    queue.execute(Fill::new(&mut target[..], 7)).unwrap();
+    assert!(target.iter().all(|byte| *byte == 7), "{size}");
+    assert_eq!(queue.execute(CopyCrc32c::new(&mut target[..], source)), Ok(crc));
+    assert_eq!(queue.execute(Crc32c::new(&target[..])), Ok(crc));
+    assert_eq!(queue.execute(Compare::new(&target[..], source)), Ok(None));
+    let (first, second) = source.split_at(size / 3);
+    let parts = other.split_at_mut(size / 2);
+    queue.execute(Lists::new(vec![parts.0, parts.1], vec![first, second])).unwrap();
+    assert!(other == source, "{size}");
+    target.fill(0);
+    let parts = target.split_at_mut(size / 3);
+    queue.execute(Batch::new(vec![(parts.0, first), (parts.1, second)])).unwrap();
+    assert!(target == source, "{size}");
 }
 
 fn borrowed_buffers_are_complete_after_the_scope(queue: &Queue) {

@@ -47,10 +47,14 @@ unsafe impl Task for Sevens {
 }
 
 #[test]
-fn scope_keeps_memory_of_a_task_until_the_end() {
+fn memory_of_a_task_lives_until_the_end() {
     assert!(!std::mem::needs_drop::<Sevens>());
     let queue: Queue = polled(Settings::default(), Fault::None);
     let target = std::ptr::from_mut(Box::leak(Box::new([0; 100])));
     queue.scope(|scope| drop(scope.submit(Sevens { target }))).unwrap();
+    assert!(WAS_WRITTEN.swap(false, Relaxed), "the memory was dropped before the end");
+    // SAFETY: the operation has ended.
+    unsafe { target.write([0; 100]) };
+    queue.execute(Sevens { target }).unwrap();
     assert!(WAS_WRITTEN.load(Relaxed), "the memory was dropped before the end");
 }

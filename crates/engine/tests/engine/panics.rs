@@ -72,6 +72,39 @@ fn waker_that_panics_ends_no_thread_of_an_engine() {
     }
 }
 
+/// Panics when it is dropped.
+struct Loads;
+
+impl Drop for Loads {
+    fn drop(&mut self) {
+        panic!("the payload of a panic panics, as the test wants it");
+    }
+}
+
+/// A waker that panics with such a payload.
+struct Worse;
+
+impl Wake for Worse {
+    fn wake(self: Arc<Self>) {
+        std::panic::panic_any(Loads);
+    }
+}
+
+/// A wait for one operation ends another one, whose waker panics.
+#[test]
+fn wait_outlasts_any_panic_of_another_waker() {
+    let queue = polled(Settings::default(), Fault::None);
+    let (waker, source) = (Waker::from(Arc::new(Worse)), vec![1; SIZE]);
+    for _ in 0..20 {
+        let mut other = Box::pin(submit(&queue));
+        let _ = other.as_mut().poll(&mut Context::from_waker(&waker));
+        let mut target = vec![0; SIZE];
+        queue.execute(Copy::new(&mut target[..], &source[..])).unwrap();
+        assert!(target == source);
+        wait_until(&|| other.is_done());
+    }
+}
+
 /// Bytes to fill, whose destructor panics.
 struct Loud(Vec<u8>);
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use haul_engine::{
-    Access, Copy, Engine, Error, Facts, Failed, Fill, Index, Kind, Outcome, Queue, Refusal,
-    Settings, Slots, Value, Verb, WorkerSettings,
+    Access, Copy, Engine, Error, Facts, Failed, Fill, Hint, Index, Kind, Operation, Outcome, Queue,
+    Refusal, Request, Settings, Slots, Task, Value, Verb, WorkerSettings,
 };
 
 use crate::support::{Fault, polled};
@@ -35,9 +35,53 @@ fn queue_reports_how_far_an_engine_came() {
 }
 
 #[test]
-fn scope_reports_failure_of_dropped_and_leaked_handles() {
+fn execute_reports_what_an_engine_did_not_do() {
+    for outcome in [Outcome::Gone, Outcome::Refused(Refusal::Status(0x1f))] {
+        let queue = reporting(Fault::Ends(outcome));
+        let failed = queue.execute(Copy::new(vec![0; 100], vec![1; 100])).unwrap_err();
+        assert_eq!(failed.outcome, outcome);
+    }
+    // A device without a limit for its silence.
+    let facts = Facts { patience: Some(Duration::MAX), ..queue_facts() };
+    let queue = Queue::open(Settings::default(), |slots| Ok(Box::new(Later { facts, slots })));
+    queue.unwrap().execute(Fill::new(&mut [0; 100][..], 7)).unwrap();
+}
+
+/// Bytes at an impossible address.
+struct Nowhere;
+
+// SAFETY: nothing accesses a range that ends behind the address space.
+unsafe impl Task for Nowhere {
+    type Output = ();
+    type Memory = ();
+
+    fn request(&mut self) -> (Request, ()) {
+        let target = std::ptr::without_provenance_mut(usize::MAX);
+        let operation = Operation::Fill { target, byte: 1, length: 100 };
+        (Request { operation, hint: Hint::Unknown }, ())
+    }
+
+    fn output(_: Value) {}
+}
+
+#[test]
+fn impossible_range_is_refused_in_every_form() {
+    let refused = |failed: Failed| failed.outcome == Outcome::Refused(Refusal::BadRange);
+    for queue in [Queue::inline(), Queue::worker().unwrap(), Queue::auto().unwrap()] {
+        assert!(refused(queue.execute(Nowhere).unwrap_err()));
+        let pending = queue.submit(Nowhere);
+        assert!(pending.is_done() && pending.bytes_done() == 0);
+        assert!(refused(pending.wait().1.unwrap_err()));
+        assert!(refused(queue.scope(|scope| drop(scope.submit(Nowhere))).unwrap_err()));
+    }
+}
+
+#[test]
+fn execute_and_scope_report_failures_without_handles() {
     let (source, mut target) = (vec![1; 100], vec![0; 100]);
     let queue = reporting(Fault::PageAt(40));
+    let failed = queue.execute(Copy::new(&mut target[..], &source[..])).unwrap_err();
+    assert!(matches!(failed.outcome, Outcome::Partial { bytes_done: 40, .. }));
     for leaks in [false, true] {
         let result = queue.scope(|scope| {
             let copy = scope.submit(Copy::new(&mut target[..], &source[..]));
@@ -83,24 +127,58 @@ fn parent_and_child_go_on_after_a_fork_with_copies_pending() {
     let check = |pending: Vec<haul_engine::Pending<Copy<Vec<u8>, Vec<u8>>>>| {
         pending.into_iter().all(|copy| copy.wait().0.target == source)
     };
+    let executes = || {
+        let mut target = vec![0; source.len()];
+        queue.execute(Copy::new(&mut target[..], &source[..])).is_ok() && target == source
+    };
     // SAFETY: the child copies, allocates and ends. The C library keeps its allocator usable.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: the signal ends a child that hangs.
             unsafe { libc::alarm(60) };
-            let is_right = check(pending) && check(vec![submit(), submit()]);
+            let is_right = check(pending) && check(vec![submit(), submit()]) && executes();
             drop(queue);
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(i32::from(!is_right)) }
         }
         child => {
-            assert!(check(pending) && check(vec![submit(), submit()]));
+            assert!(check(pending) && check(vec![submit(), submit()]) && executes());
             let mut status = 0;
             // SAFETY: waits for a child of this process.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             assert_eq!(status, 0, "the child's copies are wrong, or it was killed");
         }
     }
+}
+
+fn queue_facts() -> Facts {
+    polled(Settings::default(), Fault::None).facts().clone()
+}
+
+/// An engine whose operations end a little later.
+#[derive(Debug)]
+struct Later {
+    facts: Facts,
+    slots: Arc<Slots>,
+}
+
+// SAFETY: a thread ends each slot once, and accesses no memory of its operation.
+unsafe impl Engine for Later {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    unsafe fn start(&self, index: Index) -> Result<(), Refusal> {
+        let slots = Arc::clone(&self.slots);
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(1));
+            // SAFETY: the slot was accepted, and ends once.
+            unsafe { slots.end(index, Outcome::Done(Value::Written)) };
+        });
+        Ok(())
+    }
+
+    fn poll(&self, _: Index) {}
 }
 
 /// Signals that this process has handled.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use haul_engine::{BreakEven, WAKE_MIN};
 use haul_model::Record;
-use haul_model::experiment::{key, name};
+use haul_model::experiment::{ENGINE_WAIT_MOST, key, name};
 use haul_model::statistics::median_interval;
 
 use super::subject::Subject;
@@ -13,9 +13,6 @@ use super::subject::Subject;
 pub const COMPUTES: &str = "computes";
 /// The value of [`key::CALLER`] for a caller that waits at once.
 pub const WAITS: &str = "waits";
-
-/// A caller that waits at once may lose this much through `auto`.
-const LOSS_MAX: f64 = 1.05;
 
 /// The subject, the busy processors, and what the caller does.
 type Case<'a> = (&'a str, u64, &'static str);
@@ -65,7 +62,7 @@ pub fn sizes<'a>(records: impl Iterator<Item = &'a Record>) -> Option<BreakEven>
             continue;
         };
         let is_good = match &record.comparison {
-            Some(comparison) if caller == WAITS => comparison.ratio <= LOSS_MAX,
+            Some(comparison) if caller == WAITS => comparison.ratio <= ENGINE_WAIT_MOST,
             _ => gains,
         };
         by_size[busy].entry(size).or_default()[usize::from(caller == WAITS)] = Some(is_good);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::hint::spin_loop;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -254,6 +255,22 @@ impl Copies for Library {
             haul_copy::copy(&mut job.target, &job.source);
         }
         self.pending.push_back(job);
+    }
+
+    /// The caller keeps the job, as it waits.
+    fn execute(&mut self, job: Job) -> Job {
+        let mut job = ManuallyDrop::new(job);
+        let (target, source) = (job.target.as_mut_ptr().cast(), job.source.as_ptr().cast());
+        // SAFETY: the job is leaked if this unwinds before its copy has ended; the lengths are the
+        // same.
+        if unsafe { (self.functions.submit)(target, source, job.target.len()) } != 0 {
+            self.submitted += 1;
+            self.end_all();
+        } else {
+            let Job { target, source, .. } = &mut *job;
+            haul_copy::copy(target, source);
+        }
+        ManuallyDrop::into_inner(job)
     }
 
     /// Whether all of the peer's copies are done.

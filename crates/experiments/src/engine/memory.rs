@@ -33,7 +33,7 @@ pub(super) struct Figures {
     pub(super) submit: f64,
     /// The caller's time to take back the buffers of a copy that is done.
     pub(super) complete: f64,
-    /// A copy that is waited for at once.
+    /// A copy by a caller that waits at once: of haul's engines by `Queue::execute`.
     pub(super) latency: f64,
     /// A copy when several are pending and the engine alone copies.
     pub(super) throughput: f64,
@@ -171,13 +171,12 @@ impl Memory {
         self.jobs.push(subject.watch(started));
     }
 
-    /// The seconds of a copy that is submitted and waited for at once.
+    /// The seconds of a copy by a caller that has nothing else to do.
     fn latency<C: Copies>(&mut self, subject: &mut C) -> f64 {
         let mut job = self.take();
         let begun = Instant::now();
         for _ in 0..self.latencies {
-            let started = subject.submit(job);
-            job = subject.wait(started);
+            job = subject.execute(job);
         }
         let elapsed = begun.elapsed().as_secs_f64();
         self.jobs.push(job);

@@ -67,6 +67,12 @@ pub trait Copies {
     /// Waits as a caller does that has nothing else to do. Hands back the buffers.
     fn wait(&mut self, started: Self::Started) -> Job;
 
+    /// Copies as a caller does that has nothing else to do.
+    fn execute(&mut self, job: Job) -> Job {
+        let started = self.submit(job);
+        self.wait(started)
+    }
+
     /// The queue of an engine of haul's, which has batches.
     fn queue(&self) -> Option<&Queue> {
         None

@@ -8,3 +8,7 @@
 
 pub mod key;
 pub mod name;
+
+/// The most that a caller that waits at once may pay through the engine `auto`, by the time of a
+/// copy. The sizes of `haul.toml` are chosen for it, and a page judges by it.
+pub const ENGINE_WAIT_MOST: f64 = 1.05;

@@ -1,6 +1,6 @@
 //! What an engine hides of a copy, and the size from which it pays.
 
-use haul_model::experiment::{key, name};
+use haul_model::experiment::{ENGINE_WAIT_MOST, key, name};
 use haul_model::{Bytes, Record, Verdict};
 
 use super::{Finding, Tone, finding};
@@ -24,8 +24,8 @@ pub(super) fn beside_the_cpu(records: &[&Record]) -> Option<Finding> {
         text.push_str(&format!(". With one processor busy: {}", busy.words()));
     }
     text.push('.');
-    let lost = free.lost.is_some() || busy.is_some_and(|busy| busy.lost.is_some());
-    let tone = match (lost, free.from(COMPUTES)) {
+    let breaks = |load: &Load<'_>| load.lost.is_some_and(|(_, ratio)| ratio > ENGINE_WAIT_MOST);
+    let tone = match (breaks(&free) || busy.as_ref().is_some_and(breaks), free.from(COMPUTES)) {
         (true, _) => Tone::Worse,
         (false, Some(_)) => Tone::Better,
         (false, None) => Tone::Same,
@@ -153,6 +153,10 @@ mod tests {
             assert!(named.text.contains(part), "{part}: {}", named.text);
         }
         assert_eq!(named.tone, Tone::Better);
+        records.push(latency(16_384, 1.03));
+        let named = found(&records).unwrap();
+        assert!(named.text.contains("loses 3% at 16 KiB"), "{}", named.text);
+        assert_eq!(named.tone, Tone::Better, "as promised");
         records.push(latency(4096, 1.5));
         let named = found(&records).unwrap();
         assert!(named.text.contains("loses 50% at 4 KiB"), "{}", named.text);

@@ -79,8 +79,8 @@ const SUBMISSION: Drawing = beside(
 const WAITED_FOR: Drawing = beside(
     name::ENGINE_LATENCY,
     "A copy that is waited for at once",
-    "From the submission until the caller has its buffers back, while the engine polls. haul’s caller takes part in \
-     the copy while it waits.",
+    "A caller that has nothing else to do, while the engine polls. haul’s caller calls `execute` and takes part in \
+     the copy.",
     &[Mode { title: "time of a copy", ..TIME }, BESIDE],
 );
 
