@@ -115,19 +115,28 @@ pub(crate) unsafe fn execute(request: &Request) -> Outcome {
     Outcome::Done(value)
 }
 
-/// As [`Hint::copy_raw`]; without a hint, the caller distinguishes the sizes.
+/// As [`Hint::copy_raw`].
 ///
 /// # Safety
 /// As there.
 #[inline(always)]
 unsafe fn copy(target: *mut u8, source: *const u8, length: usize, hint: Hint) {
-    if hint == Hint::Unknown {
+    match hint {
         // SAFETY: the caller's promise.
-        unsafe { haul_copy::memmove(target, source, length) };
-    } else {
+        Hint::Unknown => unsafe { copy_unhinted(target, source, length) },
         // SAFETY: the caller's promise.
-        unsafe { hint.copy_raw(target, source, length) }
+        hint => unsafe { hint.copy_raw(target, source, length) },
     }
+}
+
+/// A copy without a hint: a call without choices, so that what calls it is small and inlined.
+///
+/// # Safety
+/// As for [`haul_copy::memmove`].
+#[inline(never)]
+unsafe fn copy_unhinted(target: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { haul_copy::memmove(target, source, length) };
 }
 
 /// # Safety

@@ -59,7 +59,7 @@ impl Inner {
         match unsafe { cpu::check(&request.operation) } {
             Err(refusal) => Outcome::Refused(refusal),
             // SAFETY: it was checked, no engine has it, and the caller's promise.
-            Ok(()) if self.is_for_cpu(length) => unsafe { cpu::execute(request) },
+            Ok(()) if length < self.engine_min => unsafe { cpu::execute(request) },
             // SAFETY: the caller's promise.
             Ok(()) => unsafe { self.execute_longer(request) },
         }

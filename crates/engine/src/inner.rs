@@ -54,6 +54,9 @@ pub(crate) struct Inner {
     pub(crate) slots: Arc<Slots>,
     pub(crate) facts: Facts,
     pub(crate) settings: Settings,
+    /// The CPU does shorter operations in any state of the engine: all without an engine, and those
+    /// without bytes.
+    pub(crate) engine_min: usize,
     /// The number of the process in which the engine can be used.
     pub(crate) usable_in: AtomicU64,
     /// Buffers whose handle was dropped while their operation was pending.
@@ -120,12 +123,6 @@ impl Inner {
         Started::ended(outcome)
     }
 
-    /// Whether the CPU does operations of this length, in any state of the engine.
-    #[inline(always)]
-    pub(crate) fn is_for_cpu(&self, length: usize) -> bool {
-        self.engine.is_none() || length < self.settings.cpu_below.max(1)
-    }
-
     /// Takes a slot for an operation that the engine may do, which [`launch`](Self::launch) starts.
     /// `None` if the CPU must do it.
     ///
@@ -148,7 +145,7 @@ impl Inner {
         let length = unsafe { request.operation.length() };
         // SAFETY: the caller's promise.
         unsafe { cpu::check(&request.operation) }?;
-        if self.is_for_cpu(length) {
+        if length < self.engine_min {
             return Ok(None);
         }
         let here = Here::now();
@@ -326,8 +323,15 @@ impl Inner {
     pub(crate) fn value(&self, outcome: Outcome) -> Result<Value, Failed> {
         match outcome {
             Outcome::Done(value) => Ok(value),
-            outcome => Err(Failed { engine: Arc::clone(&self.facts.name), outcome }),
+            outcome => Err(self.failed(outcome)),
         }
+    }
+
+    /// Apart from its caller, which keeps a value in registers.
+    #[cold]
+    #[inline(never)]
+    fn failed(&self, outcome: Outcome) -> Failed {
+        Failed { engine: Arc::clone(&self.facts.name), outcome }
     }
 
     /// Keeps the buffers of an operation until it has ended.

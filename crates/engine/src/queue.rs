@@ -167,7 +167,9 @@ impl Queue {
     ) -> Self {
         let usable_in = AtomicU64::new(Here::now().number());
         let (watcher, orphans) = (Watcher::default(), Mutex::new(Vec::new()));
-        let inner = Inner { watcher, engine, slots, facts, settings, usable_in, orphans };
+        let engine_min = if engine.is_some() { settings.cpu_below.max(1) } else { usize::MAX };
+        let inner =
+            Inner { watcher, engine, slots, facts, settings, engine_min, usable_in, orphans };
         Self { inner: Arc::new(inner) }
     }
 

@@ -25,6 +25,11 @@ impl Copies for Call {
     fn wait(&mut self, job: Job) -> Job {
         job
     }
+
+    #[inline(always)]
+    fn execute(&mut self, job: Job) -> Job {
+        self.submit(job)
+    }
 }
 
 impl Copies for Queue {
@@ -42,10 +47,10 @@ impl Copies for Queue {
         started.wait().0
     }
 
+    #[inline(always)]
     fn execute(&mut self, mut job: Job) -> Job {
         let copy = haul_engine::Copy::new(&mut job.target[..], &job.source[..]);
-        // If it failed, the bytes of the target show it.
-        let _ = Self::execute(self, copy);
+        assert!(Self::execute(self, copy).is_ok(), "an engine of software does every copy");
         job
     }
 
