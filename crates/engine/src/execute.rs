@@ -15,8 +15,8 @@ impl Queue {
     ///
     /// If a device hangs, and does not even let itself be closed, this call waits for ever.
     ///
-    /// Cost: if the CPU does the operation at once, as `auto` does with a short one, 2 to 7 ns more
-    /// than [`haul_copy::copy`] (Zen 3, 64 B to 16 KiB): no handle is moved. Else as for
+    /// Cost: if the CPU does the operation at once, as `auto` does with a short one, 2 ns more than
+    /// [`haul_copy::copy`] up to 1 KiB, and 7 at 16 KiB (Zen 3): no handle is moved. Else as for
     /// [`submit`](Self::submit) and [`Pending::wait`](crate::Pending::wait).
     ///
     /// # Errors
