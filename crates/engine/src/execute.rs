@@ -61,18 +61,19 @@ impl Inner {
             // SAFETY: it was checked, no engine has it, and the caller's promise.
             Ok(()) if length < self.engine_min => unsafe { cpu::execute(request) },
             // SAFETY: the caller's promise.
-            Ok(()) => unsafe { self.execute_longer(request) },
+            Ok(()) => unsafe { self.execute_longer(*request) },
         }
     }
 
-    /// As [`execute`](Self::execute), for an operation that an engine may do.
+    /// As [`execute`](Self::execute), for an operation that an engine may do. It takes the request
+    /// by value, so that only a caller that comes here has it in memory.
     ///
     /// # Safety
     /// As for [`begin`](Self::begin).
     #[inline(never)]
-    unsafe fn execute_longer(&self, request: &Request) -> Outcome {
+    unsafe fn execute_longer(&self, request: Request) -> Outcome {
         // SAFETY: the caller's promise.
-        match unsafe { self.begin(request) } {
+        match unsafe { self.begin(&request) } {
             Started::Done => DONE,
             Started::Ended(outcome) => outcome,
             // SAFETY: the place was just taken, and the caller's promise.

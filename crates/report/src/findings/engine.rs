@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(named.tone, Tone::Better);
         records.push(latency(16_384, 1.03));
         let named = found(&records).unwrap();
-        assert!(named.text.contains("loses 3% at 16 KiB"), "{}", named.text);
+        assert!(named.text.contains("loses 3.0% at 16 KiB"), "{}", named.text);
         assert_eq!(named.tone, Tone::Better, "as promised");
         records.push(latency(4096, 1.5));
         let named = found(&records).unwrap();
