@@ -101,8 +101,9 @@ pub unsafe trait Engine: Send + Sync + fmt::Debug {
     }
 
     /// Whether the engine lately had no processor of its own, so that the CPU should do some
-    /// operations before it is tried again. Each call counts as one of them.
-    fn skips_one(&self) -> bool {
+    /// operations before it is tried again. Each call counts as one of them, with this many bytes.
+    fn skips_one(&self, bytes: usize) -> bool {
+        let _ = bytes;
         false
     }
 

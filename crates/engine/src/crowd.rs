@@ -16,9 +16,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::sync::{AtomicU32, AtomicUsize, Relaxed};
 use crate::sys;
 
-/// How many operations the CPU does after the first trouble. A stated default: a failed attempt
-/// costs about as much as a copy of 1 MiB, so it costs 2%.
+/// How many operations of 1 MiB the CPU does after the first trouble. A stated default: a failed
+/// attempt costs about as much as one of them, so it costs 2%. A shorter operation counts as one.
 const SKIPS_MIN: u32 = 64;
+const SKIP_BYTES: usize = 1 << 20;
 /// The largest number, after repeated trouble.
 const SKIPS_MAX: u32 = 1 << 16;
 
@@ -37,7 +38,7 @@ const LOSS_SHARE: u32 = 8;
 pub(crate) struct Crowd {
     /// The processor of the thread that woke the helper thread last.
     woken_from: AtomicUsize,
-    /// The number of operations that the CPU should do yet.
+    /// The number of operations of 1 MiB that the CPU should do yet.
     skips: AtomicU32,
 }
 
@@ -56,16 +57,17 @@ impl Crowd {
         self.leave_to_cpu(SKIPS_MIN);
     }
 
-    /// Lets the CPU do at least this many of the next operations.
+    /// Lets the CPU do at least this many of the next operations of 1 MiB.
     fn leave_to_cpu(&self, operations: u32) {
         self.skips.store(self.skips.load(Relaxed).max(operations), Relaxed);
     }
 
-    /// Whether the CPU should do the next operation, which is counted.
-    pub(crate) fn skips_one(&self) -> bool {
+    /// Whether the CPU should do the next operation, which is counted. It has this many bytes.
+    pub(crate) fn skips_one(&self, bytes: usize) -> bool {
         let left = self.skips.load(Relaxed);
         if left > 0 {
-            self.skips.store(left - 1, Relaxed);
+            let counts = u32::try_from(bytes / SKIP_BYTES).unwrap_or(u32::MAX).max(1);
+            self.skips.store(left.saturating_sub(counts), Relaxed);
         }
         left > 0
     }
@@ -79,7 +81,7 @@ pub(crate) struct Whereabouts {
     moved: Option<Instant>,
     /// When the thread was last seen at work, and its processor time until then.
     seen: Option<(Instant, Duration)>,
-    /// The number of operations that the CPU does after the next loss.
+    /// The number of operations of 1 MiB that the CPU does after the next loss.
     skips: u32,
 }
 
@@ -195,7 +197,7 @@ mod tests {
             assert!(own.keep_off_waker(&crowd), "no thread has woken it");
             if all.count() < 2 {
                 crowd.note_waker();
-                assert!(!own.keep_off_waker(&crowd) && crowd.skips_one());
+                assert!(!own.keep_off_waker(&crowd) && crowd.skips_one(1));
                 return;
             }
             for _ in 0..3 {
@@ -210,9 +212,20 @@ mod tests {
             let cpu = sys::cpu();
             let elsewhere = (0..CpuSet::MAX_CPU).find(|it| *it != cpu && all.is_set(*it)).unwrap();
             crowd.woken_from.store(elsewhere, Relaxed);
-            assert!(own.keep_off_waker(&crowd) && !crowd.skips_one());
+            assert!(own.keep_off_waker(&crowd) && !crowd.skips_one(1));
             assert!(!sched_getaffinity(None).unwrap().is_set(elsewhere));
         });
+    }
+
+    #[test]
+    fn long_operations_count_as_several() {
+        let skipped = |bytes| {
+            let crowd = Crowd::new();
+            crowd.note_absence();
+            (0..).take_while(|_| crowd.skips_one(bytes)).count()
+        };
+        let sizes = [1, 1 << 20, (10 << 20) + 1, usize::MAX];
+        assert_eq!(sizes.map(skipped), [64, 64, 7, 1]);
     }
 
     #[test]
@@ -256,7 +269,7 @@ mod tests {
     #[test]
     fn repeated_loss_lets_the_cpu_do_more() {
         let (crowd, mut own) = (Crowd::new(), Whereabouts::new());
-        let skipped = || std::iter::repeat_with(|| crowd.skips_one()).take_while(|it| *it).count();
+        let skipped = || std::iter::repeat_with(|| crowd.skips_one(1)).take_while(|it| *it).count();
         let mut skips = || {
             // As if another thread had run meanwhile.
             std::thread::sleep(2 * LOSS_MIN);

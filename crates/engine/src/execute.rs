@@ -15,9 +15,9 @@ impl Queue {
     ///
     /// If a device hangs, and does not even let itself be closed, this call waits for ever.
     ///
-    /// Cost: if the CPU does the operation at once, as `auto` does with a short one, 2 ns more than
-    /// [`haul_copy::copy`] up to 1 KiB, and 7 at 16 KiB (Zen 3): no handle is moved. Else as for
-    /// [`submit`](Self::submit) and [`Pending::wait`](crate::Pending::wait).
+    /// Cost: if the CPU does the operation at once, as `auto` does with a short one, some 1 ns more
+    /// than [`haul_copy::copy`] (Zen 3). Else as for [`submit`](Self::submit) and
+    /// [`Pending::wait`](crate::Pending::wait).
     ///
     /// # Errors
     /// What the engine and the CPU could not do. See [`Failed`].

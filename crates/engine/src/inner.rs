@@ -163,7 +163,8 @@ impl Inner {
         }
         let Settings { wake_min, crowded_min, .. } = self.settings;
         let is_left_to_cpu = || {
-            length < crowded_min && engine.skips_one() || length < wake_min && !engine.is_ready()
+            length < crowded_min && engine.skips_one(length)
+                || length < wake_min && !engine.is_ready()
         };
         if wake_min > 0 && is_left_to_cpu() || !self.is_usable(engine, here) {
             return None;

@@ -188,8 +188,8 @@ unsafe impl Engine for Worker {
         self.shared.asleep.load(Relaxed) == AWAKE
     }
 
-    fn skips_one(&self) -> bool {
-        self.shared.crowd.skips_one()
+    fn skips_one(&self, bytes: usize) -> bool {
+        self.shared.crowd.skips_one(bytes)
     }
 
     fn help(&self, index: Index) -> bool {
