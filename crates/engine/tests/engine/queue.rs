@@ -43,7 +43,11 @@ fn execute_reports_what_an_engine_did_not_do() {
     }
     // A device without a limit for its silence.
     let facts = Facts { patience: Some(Duration::MAX), ..queue_facts() };
-    let queue = Queue::open(Settings::default(), |slots| Ok(Box::new(Later { facts, slots })));
+    let first = |_| std::thread::sleep(Duration::from_millis(1));
+    let make = |slots| -> Result<Box<dyn Engine>, Error> {
+        Ok(Box::new(EndsAfter { facts, slots, first }))
+    };
+    let queue = Queue::open(Settings::default(), make);
     queue.unwrap().execute(Fill::new(&mut [0; 100][..], 7)).unwrap();
 }
 
@@ -155,63 +159,32 @@ fn queue_facts() -> Facts {
     polled(Settings::default(), Fault::None).facts().clone()
 }
 
-/// An engine whose operations end a little later.
-#[derive(Debug)]
-struct Later {
-    facts: Facts,
-    slots: Arc<Slots>,
-}
-
-// SAFETY: a thread ends each slot once, and accesses no memory of its operation.
-unsafe impl Engine for Later {
-    fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    unsafe fn start(&self, index: Index) -> Result<(), Refusal> {
-        let slots = Arc::clone(&self.slots);
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(1));
-            // SAFETY: the slot was accepted, and ends once.
-            unsafe { slots.end(index, Outcome::Done(Value::Written)) };
-        });
-        Ok(())
-    }
-
-    fn poll(&self, _: Index) {}
-}
-
 /// Signals that this process has handled.
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 
 /// Signals that arrive in one wait.
 const SIGNALS: usize = 20;
 
-/// An engine whose operation ends when its waiter has handled [`SIGNALS`] signals.
+/// An engine whose operations end in a thread, after a function that gets their waiter.
 #[derive(Debug)]
-struct EndsAfterSignals {
+struct EndsAfter {
     facts: Facts,
     slots: Arc<Slots>,
+    first: fn(libc::pthread_t),
 }
 
 // SAFETY: a thread ends each slot once, and accesses no memory of its operation.
-unsafe impl Engine for EndsAfterSignals {
+unsafe impl Engine for EndsAfter {
     fn facts(&self) -> &Facts {
         &self.facts
     }
 
     unsafe fn start(&self, index: Index) -> Result<(), Refusal> {
-        let slots = Arc::clone(&self.slots);
+        let (slots, first) = (Arc::clone(&self.slots), self.first);
         // SAFETY: the call has no conditions.
         let waiter = unsafe { libc::pthread_self() };
         std::thread::spawn(move || {
-            for sent in 1..=SIGNALS {
-                // SAFETY: the thread lives until the operation has ended.
-                unsafe { libc::pthread_kill(waiter, libc::SIGUSR1) };
-                while HANDLED.load(Relaxed) < sent {
-                    std::thread::sleep(Duration::from_micros(100));
-                }
-            }
+            first(waiter);
             // SAFETY: the slot was accepted, and ends once.
             unsafe { slots.end(index, Outcome::Done(Value::Written)) };
         });
@@ -219,6 +192,17 @@ unsafe impl Engine for EndsAfterSignals {
     }
 
     fn poll(&self, _: Index) {}
+}
+
+/// Returns when the waiter has handled [`SIGNALS`] signals.
+fn send_signals(waiter: libc::pthread_t) {
+    for sent in 1..=SIGNALS {
+        // SAFETY: the thread lives until the operation has ended.
+        unsafe { libc::pthread_kill(waiter, libc::SIGUSR1) };
+        while HANDLED.load(Relaxed) < sent {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
 }
 
 #[test]
@@ -237,7 +221,7 @@ fn signals_do_not_end_a_wait() {
             ends_unpolled: true,
             patience: None,
         };
-        Ok(Box::new(EndsAfterSignals { facts, slots }))
+        Ok(Box::new(EndsAfter { facts, slots, first: send_signals }))
     });
     let (_, result) = queue.unwrap().submit(Fill::new(vec![0; 100], 1)).wait();
     assert_eq!((result, HANDLED.load(Relaxed)), (Ok(()), SIGNALS));
