@@ -111,9 +111,9 @@ impl Beside {
     /// this process accesses the target.
     unsafe fn copy(&self, target: *mut u8, source: *const u8, length: usize, hint: Hint) {
         let operation = Operation::Copy { target, source, length };
-        let piece = Piece { request: Request { operation, hint }, _keeps: None };
-        let (piece, result) = self.queue.submit(piece).wait();
-        piece.finish(result.is_ok());
+        let piece = || Piece { request: Request { operation, hint }, _keeps: None };
+        let is_done = self.queue.execute(piece()).is_ok();
+        piece().finish(is_done);
     }
 
     /// Starts to copy `length` bytes of `source`, from `from` on, into shared memory at `offset`.
