@@ -77,7 +77,8 @@ impl Heap {
                 }
                 keeper.flush_all();
                 keeper.drop_empty_spans();
-                self.memory.take_any_run(keeper.node, request, keeper.id)
+                self.memory
+                    .search_held(|| self.memory.take_any_run(keeper.node, request, keeper.id))
             })?;
             let block = self.build_large(&keeper, head, request.count, tag)?;
             self.memory.relieve(keeper.node, keeper.id, request.count, self.upkeep.kept_bytes());

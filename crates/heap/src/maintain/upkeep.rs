@@ -135,9 +135,7 @@ impl Upkeep<'_> {
     fn release(&self, page: usize) -> bool {
         let memory = self.memory();
         let run = self.own_slices(page);
-        if slice::claim(memory.tables.slices(), run.clone(), self.keeper.id).is_err() {
-            return false;
-        }
+        let Some(_held) = memory.hold(&run, self.keeper.id) else { return false };
         step!("maintain.release.after_claim");
         memory.count_used(&run, memory.pieces_of(run.clone()));
         let (word, slices) = (&memory.tables.pages()[page], memory.tables.slices());
@@ -194,8 +192,7 @@ impl Upkeep<'_> {
     fn make_ready(&self, page: usize, shifts: u32) -> Result<(), Refused> {
         let memory = self.memory();
         let run = slices_of(page);
-        slice::claim(memory.tables.slices(), run.clone(), self.keeper.id)
-            .map_err(|_| Refused::Busy)?;
+        let _held = memory.hold(&run, self.keeper.id).ok_or(Refused::Busy)?;
         step!("maintain.grow.after_claim");
         // The metadata comes first, because it is fast. Getting the page's memory may take long,
         // and meanwhile allocations reach the following pages.

@@ -10,6 +10,7 @@
 //! - `resident`: gives back the memory of free slices;
 //! - `whole`: claims all slices of a page without memory in one step;
 //! - `run`: finds slices for a large block;
+//! - `hold`: holds free slices for a moment;
 //! - `open`: puts a node's pages into the bitmaps;
 //! - `reserve`: gets memory for the metadata of a heap in a file.
 
@@ -30,12 +31,14 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sys;
 use crate::tables::Tables;
 
+mod hold;
 mod open;
 mod reserve;
 mod resident;
 mod run;
 mod whole;
 
+use self::hold::Holders;
 pub(crate) use run::RunRequest;
 
 /// How many polls a thread waits for another thread that holds a slice for a moment.
@@ -58,6 +61,7 @@ pub(crate) struct Memory {
     pub(crate) searches: Searches,
     /// Limits the builders of spans in a process of many threads.
     pub(crate) crowd: Crowd,
+    holders: Holders,
 }
 
 /// The largest number of pauses while another thread makes a page ready. Each is a tenth of a
@@ -123,8 +127,15 @@ impl Memory {
         // lives.
         let tables = unsafe { Tables::new(region.metadata(), *region.geometry()) };
         let is_reserved = region.is_metadata_reserved();
-        let (searches, crowd) = (Searches::new(), Crowd::new());
-        Self { region, tables, is_reserved, known: AtomicU64::new(0), searches, crowd }
+        Self {
+            region,
+            tables,
+            is_reserved,
+            known: AtomicU64::new(0),
+            searches: Searches::new(),
+            crowd: Crowd::new(),
+            holders: Holders::new(),
+        }
     }
 
     /// Records that slices became free, so that searches find them, even if the hints were wrong.

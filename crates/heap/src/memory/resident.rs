@@ -243,11 +243,11 @@ impl Memory {
 
     fn shed_run(&self, run: Range<usize>, me: CacheId) -> usize {
         let slices = self.tables.slices();
-        if slice::claim(slices, run.clone(), me).is_err() {
+        let Some(_held) = self.hold(&run, me) else {
             // At least one of the slices is in use again.
             self.note_free(run);
             return 0;
-        }
+        };
         step!("resident.shed.after_claim");
         let page = PageWord(self.tables.pages()[run.start / PAGE_SLICES].load(Acquire));
         let pieces = self.pieces_of(run.clone());

@@ -26,15 +26,19 @@ pub(crate) fn word(slices: &[AtomicU64], index: usize) -> SliceWord {
     SliceWord(slices[index].load(Acquire))
 }
 
-/// Claims the free slices `run` for `me`. If one is not free, claims none and returns that slice
-/// as the error.
+/// Claims the free slices `run` for `me`, the last one first. If one is not free, claims none and
+/// returns that slice as the error.
+///
+/// Another thread may search while only the last slices are claimed. It then finds the slices
+/// before them or, if they are too few, the next run. If the first slices were claimed first, it
+/// would take a run that begins in the middle of this one, and leave two holes that are too small.
 pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Result<(), usize> {
-    for (index, word) in slices[run.clone()].iter().enumerate() {
-        let old = SliceWord(word.load(Acquire));
-        if !old.is_free() || !exchange(word, old, old.free_to_claimed(me)) {
+    for index in run.clone().rev() {
+        let old = word(slices, index);
+        if !old.is_free() || !exchange(&slices[index], old, old.free_to_claimed(me)) {
             step!("slice.claim.before_roll_back");
-            unclaim(slices, run.start..run.start + index, me);
-            return Err(run.start + index);
+            unclaim(slices, index + 1..run.end, me);
+            return Err(index);
         }
         step!("slice.claim.between");
     }
