@@ -5,7 +5,7 @@ mod support;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -76,7 +76,13 @@ fn request_by_other_thread(label: &'static str) {
             let block = current().alloc(Request::new(SIZE));
             GOT.store(usize::from(block.is_ok()), SeqCst);
         };
-        *OTHER.lock().unwrap() = Some(thread::spawn(request));
+        let (started, has_started) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            started.send(()).unwrap();
+            request();
+        });
+        *OTHER.lock().unwrap() = Some(thread);
+        has_started.recv().unwrap();
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -69,6 +69,7 @@ impl Heap {
             debug.forget();
         }
         self.memory.crowd.forget();
+        self.memory.holders.forget();
         if !self.memory.region.is_shared() {
             member::replace(&self.memory.tables, self.process());
             self.reap_after_fork();

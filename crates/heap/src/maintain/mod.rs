@@ -41,8 +41,9 @@ pub struct Maintenance {
 impl Heap {
     /// Performs the heap's periodic work: [reaps](Heap::reap), empties the caches of ended
     /// threads, gives back pages that were free for longer than [`decay`](crate::Builder::decay),
-    /// and makes pages ready up to [`grow_ahead`](crate::Builder::grow_ahead). No request waits
-    /// meanwhile. Several threads and processes may call this concurrently.
+    /// and makes pages ready up to [`grow_ahead`](crate::Builder::grow_ahead). Meanwhile only a
+    /// request waits for which no other memory is free. Several threads and processes may call
+    /// this concurrently.
     ///
     /// O(threads + processes) system calls, and one or two for each page that is made ready or
     /// given back. Reads a word for each page that was ever used and for each slice of the free

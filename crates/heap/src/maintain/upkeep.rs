@@ -135,7 +135,7 @@ impl Upkeep<'_> {
     fn release(&self, page: usize) -> bool {
         let memory = self.memory();
         let run = self.own_slices(page);
-        let Some(_held) = memory.hold(&run, self.keeper.id) else { return false };
+        let Some(_held) = memory.hold_hole(&run, self.keeper.id) else { return false };
         step!("maintain.release.after_claim");
         memory.count_used(&run, memory.pieces_of(run.clone()));
         let (word, slices) = (&memory.tables.pages()[page], memory.tables.slices());

@@ -1,73 +1,30 @@
 //! Free slices that a thread holds for a moment, to give their memory back or to get memory for
 //! them before a request does. They will be free again, but meanwhile no search finds them.
 //!
-//! So a request that finds no slices waits for the threads of its process that hold some, before
-//! it fails ([`Memory::search_held`]). And a thread that holds slices up to the end of a page also
-//! holds the free slices after them. Otherwise another thread could take a run that begins at the
-//! next page, in the middle of a hole, and leave two holes that are too small for such a run.
+//! So a request that finds no slices waits for the holders of its process, before it fails
+//! ([`Memory::search_held`]). It does not see those of other processes, nor of another attachment
+//! to the heap in its own process.
+//!
+//! A thread that gives back the memory of slices up to the end of a page also holds the free
+//! slices at the start of the next page. Otherwise another thread could take a run there, in the
+//! middle of a hole, and leave two holes that are too small for such a run. If the whole next page
+//! is free, another thread can still do so behind it; such a hole has room for many runs.
 
 use core::ops::Range;
 
-use super::{Memory, PATIENCE};
+use super::{Memory, PATIENCE, PAUSES};
 use crate::fault::AllocError;
 use crate::layout::PAGE_SLICES;
-use crate::protocol::slice;
+use crate::protocol::slice::{self, Lost};
 use crate::protocol::word::{CacheId, PageWord};
-use crate::sync::{
-    AtomicU32,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
+use crate::sync::Ordering::Acquire;
 use crate::sys;
 
-/// The largest number of pauses in one wait for threads that hold slices, after [`PATIENCE`]
-/// yields. Each is a tenth of a millisecond. A thread that gives 2 MiB back needs less than one,
-/// but it can lose the processor.
-const PAUSES: usize = 200;
-
 /// How often a request searches, if threads held slices during each of its searches.
-const SEARCHES: usize = 16;
+const SEARCHES: usize = 3;
 
-/// The threads of this process that hold slices.
-pub(super) struct Holders {
-    now: AtomicU32,
-    /// How often a thread ended to hold slices.
-    ended: AtomicU32,
-}
-
-impl Holders {
-    pub(super) const fn new() -> Self {
-        Self { now: AtomicU32::new(0), ended: AtomicU32::new(0) }
-    }
-
-    fn enter(&self) {
-        self.now.fetch_add(1, AcqRel);
-    }
-
-    fn leave(&self) {
-        self.ended.fetch_add(1, AcqRel);
-        // The count is 0 if a request has waited too long.
-        let _ = self.now.fetch_update(AcqRel, Relaxed, |count| count.checked_sub(1));
-    }
-
-    /// Waits for the threads that hold slices now. Returns whether a thread has held slices since
-    /// `ended` was read.
-    fn wait(&self, ended: u32) -> bool {
-        let (start, holding) = (self.ended.load(Acquire), self.now.load(Acquire));
-        for poll in 0..PATIENCE + PAUSES {
-            let done = self.ended.load(Acquire).wrapping_sub(start);
-            if done >= holding || self.now.load(Acquire) == 0 {
-                return holding > 0 || start != ended;
-            }
-            if poll < PATIENCE { sys::yield_now() } else { sys::pause() }
-        }
-        // Such a thread may be left of the parent of this process, when that was forked.
-        self.now.store(0, Relaxed);
-        true
-    }
-}
-
-/// Slices that this thread holds. When it is dropped, the slices `rest` are free again. The
-/// thread must have given back the other slices before.
+/// Slices that this thread holds. Before it is dropped, the thread must give back all of them but
+/// `rest`, which the drop gives back.
 pub(crate) struct Held<'a> {
     memory: &'a Memory,
     rest: Range<usize>,
@@ -77,13 +34,34 @@ pub(crate) struct Held<'a> {
 impl Memory {
     /// Claims the free slices `run` of one page for a moment. `None` if one of them is in use.
     pub(crate) fn hold(&self, run: &Range<usize>, me: CacheId) -> Option<Held<'_>> {
-        let rest = self.rest_of_hole(run.end);
+        self.hold_with(run, run.end..run.end, me)
+    }
+
+    /// Like [`Memory::hold`], and also claims the slices of the same hole in the next page.
+    pub(crate) fn hold_hole(&self, run: &Range<usize>, me: CacheId) -> Option<Held<'_>> {
+        self.hold_with(run, self.rest_of_hole(run.end), me)
+    }
+
+    fn hold_with(
+        &self,
+        run: &Range<usize>,
+        mut rest: Range<usize>,
+        me: CacheId,
+    ) -> Option<Held<'_>> {
         self.holders.enter();
-        if slice::claim(self.tables.slices(), run.start..rest.end, me).is_err() {
-            self.holders.leave();
-            return None;
+        while let Err(lost) = self.claim(&(run.start..rest.end), me) {
+            if lost.at < run.end {
+                self.holders.leave();
+                return None;
+            }
+            // Another thread has taken a slice of the next page.
+            rest.end = lost.at;
         }
-        Some(Held { memory: self, rest, me })
+        let held = Held { memory: self, rest, me };
+        if !held.rest.is_empty() {
+            self.count_used(&held.rest, self.pieces_of(held.rest.clone()));
+        }
+        Some(held)
     }
 
     /// The free slices from `start` on, if this is the start of a page that is ready.
@@ -96,29 +74,49 @@ impl Memory {
         start..start + count
     }
 
-    /// Repeats `search` as long as it finds no slices and another thread of this process held some
+    /// Claims the free slices `run` for `me`. If another thread has taken one of them meanwhile,
+    /// claims none, and records those that were claimed for a moment: a thread that recorded the
+    /// free runs of their page at that moment did not include them.
+    pub(super) fn claim(&self, run: &Range<usize>, me: CacheId) -> Result<(), Lost> {
+        slice::claim(self.tables.slices(), run.clone(), me).inspect_err(|lost| {
+            if lost.was_claiming && lost.at + 1 < run.end {
+                self.note_free(lost.at + 1..run.end);
+            }
+        })
+    }
+
+    /// Repeats `search` if it finds no slices and another thread of this process held some
     /// meanwhile.
     pub(crate) fn search_held<T>(
         &self,
         mut search: impl FnMut() -> Result<T, AllocError>,
     ) -> Result<T, AllocError> {
-        for _ in 0..SEARCHES {
-            let ended = self.holders.ended.load(Acquire);
+        for _ in 1..SEARCHES {
+            let before = self.holders.before();
             let found = search();
-            if !matches!(found, Err(AllocError::Exhausted)) || !self.holders.wait(ended) {
+            if !matches!(found, Err(AllocError::Exhausted)) || !self.holders.held_since(before) {
                 return found;
             }
+            self.await_holders();
         }
         search()
+    }
+
+    /// Waits until no thread holds slices, or for some tenths of a second.
+    fn await_holders(&self) {
+        for poll in 0..PATIENCE + PAUSES {
+            if !self.holders.is_held() {
+                return;
+            }
+            if poll < PATIENCE { sys::yield_now() } else { sys::pause() }
+        }
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         if !self.rest.is_empty() {
-            slice::unclaim(self.memory.tables.slices(), self.rest.clone(), self.me);
-            // A thread that recorded the free runs meanwhile did not include these slices.
-            self.memory.note_free(self.rest.clone());
+            self.memory.give_back(self.rest.clone(), self.me);
         }
         self.memory.holders.leave();
     }

@@ -20,6 +20,7 @@ use crate::crowd::Crowd;
 use crate::fault::AllocError;
 use crate::layout::{ORDERS, PAGE_SLICES, SLICE};
 use crate::protocol::bitmap::Bitmap;
+use crate::protocol::holders::Holders;
 use crate::protocol::page::{self, Refused};
 use crate::protocol::slice;
 use crate::protocol::step::step;
@@ -38,7 +39,6 @@ mod resident;
 mod run;
 mod whole;
 
-use self::hold::Holders;
 pub(crate) use run::RunRequest;
 
 /// How many polls a thread waits for another thread that holds a slice for a moment.
@@ -61,7 +61,8 @@ pub(crate) struct Memory {
     pub(crate) searches: Searches,
     /// Limits the builders of spans in a process of many threads.
     pub(crate) crowd: Crowd,
-    holders: Holders,
+    /// The threads of this process that hold free slices for a moment.
+    pub(crate) holders: Holders,
 }
 
 /// The largest number of pauses while another thread makes a page ready. Each is a tenth of a
@@ -336,7 +337,7 @@ impl Memory {
                 continue;
             }
             let run = first + at..first + at + count;
-            if slice::claim(slices, run.clone(), me).is_err() {
+            if self.claim(&run, me).is_err() {
                 losses += 1;
                 if losses > PATIENCE {
                     return Err(Miss::Busy(1));
@@ -369,11 +370,10 @@ impl Memory {
         bytes: usize,
         me: CacheId,
     ) -> Result<(), Refused> {
-        let slices = self.tables.slices();
         if !self.open_up_to(run.end.div_ceil(PAGE_SLICES)) {
             return Err(Refused::Exhausted);
         }
-        slice::claim(slices, run.clone(), me).map_err(|_| Refused::Busy)?;
+        self.claim(&run, me).map_err(|_| Refused::Busy)?;
         self.keep_ready(&run, bytes, me)
     }
 

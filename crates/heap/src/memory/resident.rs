@@ -243,7 +243,7 @@ impl Memory {
 
     fn shed_run(&self, run: Range<usize>, me: CacheId) -> usize {
         let slices = self.tables.slices();
-        let Some(_held) = self.hold(&run, me) else {
+        let Some(_held) = self.hold_hole(&run, me) else {
             // At least one of the slices is in use again.
             self.note_free(run);
             return 0;

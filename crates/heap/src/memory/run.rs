@@ -8,7 +8,6 @@ use crate::fault::AllocError;
 use crate::layout::PAGE_SLICES;
 use crate::protocol::page::Refused;
 use crate::protocol::runs::{self, Wanted};
-use crate::protocol::slice;
 use crate::protocol::step::step;
 use crate::protocol::word::{CacheId, PageWord};
 use crate::sync::Ordering::Acquire;
@@ -146,11 +145,7 @@ impl Memory {
         request: RunRequest,
         me: CacheId,
     ) -> Result<(), Option<Miss>> {
-        let slices = self.tables.slices();
-        // If slices are recorded as free but in use, these are mostly the last slices of the run,
-        // so the last slice is checked first.
-        let is_last_free = slice::word(slices, run.end - 1).is_free();
-        if !is_last_free || slice::claim(slices, run.clone(), me).is_err() {
+        if self.claim(run, me).is_err() {
             let pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
             pages.for_each(|page| _ = self.note_page_runs(page));
             return Err(None);

@@ -15,11 +15,13 @@
 //! - `count`: the count of a span's free slots;
 //! - `span`: takes a span apart;
 //! - `record`: transitions of the records of processes and caches;
+//! - `holders`: counts the threads that hold free slices for a moment;
 //! - `versioned`: words that a signal handler reads as one value.
 
 pub(crate) mod bitmap;
 pub(crate) mod class;
 pub(crate) mod count;
+pub(crate) mod holders;
 pub(crate) mod page;
 pub(crate) mod record;
 pub(crate) mod runs;

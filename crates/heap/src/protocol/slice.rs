@@ -26,19 +26,32 @@ pub(crate) fn word(slices: &[AtomicU64], index: usize) -> SliceWord {
     SliceWord(slices[index].load(Acquire))
 }
 
-/// Claims the free slices `run` for `me`, the last one first. If one is not free, claims none and
-/// returns that slice as the error.
+/// Why a run of slices could not be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// A slice that is in use.
+    pub(crate) at: usize,
+    /// Whether the slices after it were claimed for a moment, so that a search at that moment did
+    /// not find them.
+    pub(crate) was_claiming: bool,
+}
+
+/// Claims the free slices `run` for `me`, the last one first. If one is in use, claims none.
 ///
 /// Another thread may search while only the last slices are claimed. It then finds the slices
 /// before them or, if they are too few, the next run. If the first slices were claimed first, it
 /// would take a run that begins in the middle of this one, and leave two holes that are too small.
-pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Result<(), usize> {
-    for index in run.clone().rev() {
-        let old = word(slices, index);
-        if !old.is_free() || !exchange(&slices[index], old, old.free_to_claimed(me)) {
+pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Result<(), Lost> {
+    // A run with a slice that was in use before stays untouched.
+    if let Some(at) = run.clone().rev().find(|index| !word(slices, *index).is_free()) {
+        return Err(Lost { at, was_claiming: false });
+    }
+    for (index, word) in run.clone().zip(&slices[run.clone()]).rev() {
+        let old = SliceWord(word.load(Acquire));
+        if !old.is_free() || !exchange(word, old, old.free_to_claimed(me)) {
             step!("slice.claim.before_roll_back");
             unclaim(slices, index + 1..run.end, me);
-            return Err(index);
+            return Err(Lost { at: index, was_claiming: true });
         }
         step!("slice.claim.between");
     }
@@ -262,7 +275,7 @@ mod tests {
     fn failed_claim_leaves_nothing_claimed() {
         let slices = slices(8);
         claim(&slices, 5..6, 1).unwrap();
-        assert_eq!(claim(&slices, 2..8, 2), Err(5));
+        assert_eq!(claim(&slices, 2..8, 2), Err(Lost { at: 5, was_claiming: false }));
         let expected: Vec<Slice> =
             (0..8).map(|i| if i == 5 { Slice::Claimed(1) } else { Slice::Free }).collect();
         assert_eq!(kinds(&slices), expected);

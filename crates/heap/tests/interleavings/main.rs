@@ -24,6 +24,7 @@ use loom::thread;
 
 use protocol::bitmap::{Bitmap, bitmap_words};
 use protocol::class::Class;
+use protocol::holders::Holders;
 use protocol::runs::{self, Runs, Wanted, group_words};
 use protocol::slot::Slots;
 use protocol::span::{self, Outcome};
@@ -100,6 +101,30 @@ fn model(check: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(check);
+}
+
+/// A thread that finds a slice in use learns whether a holder has hidden it.
+#[test]
+fn failed_search_learns_of_holder() {
+    model(|| {
+        let shared = Arc::new((OneSlice::new(1), Holders::new()));
+        let other = Arc::clone(&shared);
+        let holder = thread::spawn(move || {
+            let (one, holders) = &*other;
+            holders.enter();
+            if slice::claim(&one.slices, 0..1, 2).is_ok() {
+                slice::unclaim(&one.slices, 0..1, 2);
+            }
+            holders.leave();
+        });
+        let (one, holders) = &*shared;
+        let before = holders.before();
+        let is_found = slice::claim(&one.slices, 0..1, 1).is_ok();
+        assert!(is_found || holders.held_since(before));
+        holder.join().unwrap();
+        assert!(!holders.is_held());
+        assert!(is_found || slice::claim(&one.slices, 0..1, 1).is_ok());
+    });
 }
 
 #[test]
