@@ -141,8 +141,12 @@ mod tests {
             other.receiver.inbox.lane.update_same_cpu();
             let lane = &mut one.receiver.inbox.lane;
             assert!(lane.update_same_cpu(), "the other half of the channel did not publish it");
-            assert_eq!(course(lane), [(Next::Sleep, 1)], "the kernel may move it to a free one");
-            assert_eq!(course(lane), [(Next::GiveWay, TURNS), (Next::Sleep, 1)]);
+            // The second wait must follow the first within a millisecond.
+            let courses = || [course(lane), course(lane)];
+            let asleep_first = [(Next::Sleep, 1)]; // the kernel may move it to a free one
+            let awake_next = [(Next::GiveWay, TURNS), (Next::Sleep, 1)];
+            let mut tries = std::iter::repeat_with(courses).take(100);
+            assert!(tries.any(|courses| courses == [&asleep_first[..], &awake_next[..]]));
         });
     }
 
@@ -163,8 +167,12 @@ mod tests {
             lane.word(layout::RECEIVER_CPU).store(u64::MAX, Relaxed);
             assert!(!course(lane).iter().any(|(next, _)| *next == Next::GiveWay));
             other.receiver.inbox.lane.update_same_cpu();
-            course(lane);
-            assert!(course(lane).iter().any(|(next, _)| *next == Next::GiveWay));
+            // The second wait must follow the first within a millisecond.
+            let has_given_way = |_| {
+                course(lane);
+                course(lane).iter().any(|(next, _)| *next == Next::GiveWay)
+            };
+            assert!((0..100).any(has_given_way));
         });
     }
 

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::death::start;
 use crate::held::{Held, Way};
-use crate::support::{by, ends, pattern};
+use crate::support::{by, ends, pattern, two};
 
 /// The mechanisms in which this process copies into memory that both ends map.
 const BESIDE: [Mechanism; 2] = [Mechanism::Ring, Mechanism::Lease];
@@ -27,16 +27,6 @@ const AT_ONCE: usize = 100_000;
 
 pub(crate) fn with(mechanism: Mechanism, queue: &Queue) -> Settings {
     Settings { engine: Some(queue.clone()), ..by(mechanism) }
-}
-
-/// Both ends, each with its own settings.
-fn two(settings: &Settings, others: &Settings) -> (Channel, Channel) {
-    let (near, far) = haul_channel::pair().unwrap();
-    thread::scope(|scope| {
-        let accepting = scope.spawn(|| Channel::accept_over(far, others).unwrap());
-        let one = Channel::connect_over(near, settings).unwrap();
-        (one, accepting.join().unwrap())
-    })
 }
 
 fn is_readable(channel: &impl AsFd) -> bool {

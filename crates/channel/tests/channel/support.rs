@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use haul_channel::{Channel, Mechanism, Settings, pair};
+use haul_channel::{Channel, Error, Mechanism, Settings, pair};
 
 /// A time limit that is long enough for a loaded machine, and short enough that a hang is
 /// noticed.
@@ -31,13 +31,37 @@ pub(crate) fn impatient() -> Settings {
     Settings { wait: Some(SHORT), deadline: SHORT, ..Settings::default() }
 }
 
-/// Both ends of a channel in this process.
+/// Both ends of a channel in this process, with the same settings.
 pub(crate) fn ends(settings: &Settings) -> (Channel, Channel) {
+    two(settings, settings)
+}
+
+/// The connecting and the accepting end of a channel in this process. They meet again if a thread
+/// had no processor for as long as the settings allow a peer.
+pub(crate) fn two(connecting: &Settings, accepting: &Settings) -> (Channel, Channel) {
+    for _ in 0..20 {
+        match meet(connecting, accepting) {
+            (Ok(connected), Ok(accepted)) => return (connected, accepted),
+            (one, other) => {
+                let is_late = |end: &Result<_, Error>| {
+                    matches!(end, Ok(_) | Err(Error::Deadline { .. } | Error::PeerGone { .. }))
+                };
+                assert!(is_late(&one) && is_late(&other), "{one:?} {other:?}");
+            }
+        }
+    }
+    panic!("the ends never met in time");
+}
+
+fn meet(
+    connecting: &Settings,
+    accepting: &Settings,
+) -> (Result<Channel, Error>, Result<Channel, Error>) {
     let (one, other) = pair().unwrap();
     thread::scope(|scope| {
-        let accepting = scope.spawn(|| Channel::accept_over(other, settings).unwrap());
-        let connected = Channel::connect_over(one, settings).unwrap();
-        (connected, accepting.join().unwrap())
+        let accepted = scope.spawn(|| Channel::accept_over(other, accepting));
+        let connected = Channel::connect_over(one, connecting);
+        (connected, accepted.join().unwrap())
     })
 }
 
