@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use haul_forward::{Burst, Link, Pool, Port, Role, Vhost, VhostSettings};
 
 use front::{FROM_GUEST, Front, GET_FEATURES, SIZE};
-use victim::{FEATURES, LONG, Victim};
+use victim::{FEATURES, LONG, SOON, Victim};
 
 fn engine() -> Option<haul_engine::Queue> {
     None
@@ -34,10 +34,6 @@ const WARM: usize = 200;
 
 /// Tolerance for memory that an allocator keeps.
 const SLACK_KIB: usize = 8 << 10;
-
-/// A port's time limit for two packets, on a loaded machine: shorter than any timeout of a
-/// conversation.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// One test at a time: each counts the resources of the process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -53,6 +49,16 @@ struct Held {
     /// The number of mappings of guests' memory.
     mappings: usize,
     threads: usize,
+}
+
+impl Held {
+    /// Whether `self` exceeds `limit` in no resource. Each sample may contain resources that exist
+    /// only for a moment, so that a later sample may be below an earlier one.
+    fn is_within(self, limit: Self) -> bool {
+        self.files <= limit.files
+            && self.mappings <= limit.mappings
+            && self.threads <= limit.threads
+    }
 }
 
 fn held() -> Held {
@@ -224,14 +230,14 @@ fn thousand_leaving_guests_leak_nothing_and_block_no_port() {
     let (before, kib) = (held_at_rest(), resident_kib());
     rush(&mut victim, &mut neighbour, TIMES);
     victim.check_service();
-    victim.wait("all that guests had to go", |_| held() == before);
+    victim.wait("all that guests had to go", |_| held().is_within(before));
     assert!(resident_kib() <= kib + SLACK_KIB, "{} KiB, {kib} before", resident_kib());
     // Only half a message is a fault.
     let resets = victim.counters().resets;
     assert!(resets > 0 && resets < (TIMES + WARM) as u64, "{resets} resets");
     assert!(!victim.came.is_empty() && victim.counters().tx.packets > 0, "no load at all");
     assert!(neighbour.packets > TIMES as u64, "{} packets", neighbour.packets);
-    assert!(neighbour.longest < PAUSE_MAX, "{:?}", neighbour.longest);
+    assert!(neighbour.longest < SOON, "{:?}", neighbour.longest);
     let counters = neighbour.victim.port.counters();
     assert_eq!((counters.rx.packets, counters.tx.packets), (neighbour.packets, neighbour.packets));
     assert_eq!((counters.resets, counters.tx.drops_sum()), (0, 0));

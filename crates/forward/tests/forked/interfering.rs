@@ -71,13 +71,18 @@ fn second_process_on_one_half_gets_error_without_harm() {
         }
     });
     let mut channel = Some(channel);
+    let (has_sent, sent) = rustix::pipe::pipe().unwrap();
+    let (wait, go) = rustix::pipe::pipe().unwrap();
     let child = Child::start(|| {
         let mut channel = channel.take().unwrap();
         channel.send(b"child").unwrap();
-        thread::sleep(Duration::from_millis(400));
+        rustix::io::write(&sent, b"x").unwrap();
+        rustix::io::read(&wait, &mut [0]).unwrap();
         channel.send(b"again").unwrap();
     });
-    thread::sleep(Duration::from_millis(200));
+    // If the child fails, its end of the pipe is the last one.
+    drop(sent);
+    assert_eq!(rustix::io::read(&has_sent, &mut [0]), Ok(1), "the child fails");
     let mut own = channel.take().unwrap();
     for _ in 0..2 {
         let error = own.send(b"parent").unwrap_err();
@@ -86,6 +91,7 @@ fn second_process_on_one_half_gets_error_without_harm() {
     let error = own.start_send(&[1; 9000]).map(drop).unwrap_err();
     assert!(matches!(error, Error::TakenOver { .. }), "{error}");
     drop(own);
+    rustix::io::write(&go, b"x").unwrap();
     assert_eq!((child.wait(), peer.wait()), (0, 0));
 }
 

@@ -64,6 +64,9 @@ pub(crate) const IN_ORDER: u64 = 1 << 35;
 /// VIRTIO_F_EVENT_IDX.
 pub(crate) const EVENT_INDEX: u64 = 1 << 29;
 
+/// Time limit for an answer: longer than any time limit of a test for the calls of a port.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+
 pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const IS_INDIRECT: u16 = 4;
@@ -104,13 +107,13 @@ impl Front {
 
     /// A front end over a connected socket.
     pub(crate) fn over(socket: UnixStream) -> Self {
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         Self { socket, memory: memory_file(MEMORY_BYTES), next: [0; 4] }
     }
 
     /// Connects to another back end, with the same memory.
     pub(crate) fn reconnect(&mut self, socket: UnixStream) {
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         self.socket = socket;
     }
 

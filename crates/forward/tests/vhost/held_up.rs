@@ -6,6 +6,7 @@ use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -211,11 +212,13 @@ fn polls(ports: &mut [Vhost], pool: &mut Pool, mut beside: impl FnMut() -> bool)
 fn unreadable_rings_do_not_block_worker() {
     const PAIRS: u16 = 8;
     let folder = tempfile::tempdir().unwrap();
+    let open = |path: &Path| {
+        let settings = VhostSettings { queues: PAIRS, ..settings(path) };
+        Vhost::open("vhost0", &settings).unwrap()
+    };
     let path = folder.path().join("vm");
-    let settings = VhostSettings { queues: PAIRS, ..settings(&path) };
-    let mut ports = Vhost::open("vhost0", &settings).unwrap();
+    let (mut idle_ports, mut ports) = (open(&folder.path().join("idle")), open(&path));
     let mut pool = Pool::new(64).unwrap();
-    let idle = polls(&mut ports, &mut pool, || true);
     let mut front = Front::connect(&path);
     let mut random = Random::new(0x0BAD_5EED_0000_0001);
     let junk: Vec<u8> = (0..MEMORY_BYTES / 8).flat_map(|_| random.next().to_le_bytes()).collect();
@@ -227,13 +230,20 @@ fn unreadable_rings_do_not_block_worker() {
         front.send(SET_VRING_ENABLE, &Front::state(ring, 1), &[]);
     });
     front.socket.set_nonblocking(true).unwrap();
-    let mut sent = 0;
-    let attacked = polls(&mut ports, &mut pool, || {
-        sent += u32::from(front.share());
-        true
+    // Work of other programs may slow a single try down.
+    let mut tries = Vec::new();
+    let is_quick = (0..10).any(|_| {
+        let idle = polls(&mut idle_ports, &mut pool, || true);
+        let mut sent = 0;
+        let attacked = polls(&mut ports, &mut pool, || {
+            sent += u32::from(front.share());
+            true
+        });
+        eprintln!("{idle} polls without a front end, {attacked} with {sent} messages");
+        tries.push((idle, attacked, sent));
+        sent > 0 && attacked > idle / 10
     });
-    eprintln!("{idle} polls without messages, {attacked} with {sent} messages");
-    assert!(sent > 0 && attacked > idle / 10, "{idle} polls without messages, {attacked} with");
+    assert!(is_quick, "polls without a front end, polls with one, and its messages: {tries:?}");
 }
 
 /// Tables of 1,024 descriptors, all empty except for the last one of some: a call follows a few

@@ -8,10 +8,7 @@ use std::time::{Duration, Instant};
 use haul_forward::{Link, Pool, Port, Role, Virtio, VirtioSettings};
 
 use crate::front::Front;
-use crate::victim::{LONG, Victim};
-
-/// Time limit for a call on a loaded machine.
-const SOON: Duration = Duration::from_secs(2);
+use crate::victim::{LONG, SOON, Victim};
 
 #[test]
 fn half_message_of_front_end_does_not_block() {
@@ -38,11 +35,11 @@ fn flood_of_front_end_does_not_block() {
     front.socket.set_nonblocking(true).unwrap();
     let mut sent = 0;
     let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(200) {
+    while start.elapsed() < Duration::from_millis(200) || sent <= 10 {
         sent += u32::from(front.send(1, &[], &[]));
         victim.poll(1, 64);
+        assert!(start.elapsed() < LONG, "{sent} messages");
     }
-    assert!(sent > 10, "{sent} messages");
     let start = Instant::now();
     drop(victim);
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());

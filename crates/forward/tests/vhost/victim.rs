@@ -12,6 +12,9 @@ use crate::front::{Front, INDIRECT, MERGEABLE, VERSION_1};
 /// Time limit, on a loaded machine, for work that takes milliseconds.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
+/// Time limit, on a loaded machine, for a call that must not wait for a peer.
+pub(crate) const SOON: Duration = Duration::from_secs(15);
+
 pub(crate) const FEATURES: u64 = MERGEABLE | INDIRECT | VERSION_1;
 
 /// A port at this path, with this program's engine for every burst.

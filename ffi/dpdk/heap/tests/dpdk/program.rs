@@ -208,14 +208,28 @@ pub(crate) struct Dialogue {
 }
 
 impl Dialogue {
-    pub(crate) fn start(mut command: Command) -> Self {
+    pub(crate) fn start(command: Command) -> Self {
+        Self::with(command, Some(Stdio::inherit()))
+    }
+
+    /// Like [`Dialogue::start`], but the lines include those on standard error.
+    pub(crate) fn start_with_errors(command: Command) -> Self {
+        Self::with(command, None)
+    }
+
+    fn with(mut command: Command, errors: Option<Stdio>) -> Self {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let errors = errors.unwrap_or_else(|| writer.try_clone().expect("a descriptor").into());
         let mut child = command
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdout(writer)
+            .stderr(errors)
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        // The program holds the only writing ends of the pipe, so that its output ends with it.
+        drop(command);
         let input = child.stdin.take().expect("standard input is a pipe");
-        let output = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
+        let output = BufReader::new(reader);
         let (sender, lines) = std::sync::mpsc::channel();
         // The thread ends with the program.
         std::thread::spawn(move || {
@@ -238,6 +252,27 @@ impl Dialogue {
                 Err(error) => return error.to_string(),
             }
         }
+    }
+
+    /// All lines up to the line `last`.
+    pub(crate) fn lines_to(&mut self, last: &str) -> String {
+        let (mut text, mut patience) = (String::new(), Patience::new());
+        while !text.lines().any(|line| line == last) {
+            match self.lines.recv_timeout(WAIT) {
+                Ok(line) => text += &format!("{line}\n"),
+                Err(RecvTimeoutError::Timeout) if patience.is_left() => {}
+                Err(error) => panic!("no line {last} ({error}):\n{text}"),
+            }
+        }
+        text
+    }
+
+    /// Waits for the program's end. Returns whether the program succeeded, and all lines that no
+    /// call has returned.
+    pub(crate) fn finish(mut self) -> Outcome {
+        let is_success = wait(&mut self.child);
+        let text = self.lines.iter().map(|line| line + "\n").collect();
+        Outcome { is_success, text }
     }
 
     pub(crate) fn say(&mut self, line: &str) {

@@ -95,9 +95,12 @@ fn sides_take_turns_in_every_layout() {
         let mut guest = Guest::connect(testpmd.socket(), layout);
         let sizes = if layout.is_mergeable { MIXED } else { PLAIN };
         let (mut packets, start) = (0, Instant::now());
-        while start.elapsed() < SEVERAL_TURNS {
-            guest.exchange(PACKETS / 4, sizes);
-            packets += PACKETS / 4;
+        // On a busy machine, a single exchange may take as long as several turns but move most of
+        // its packets within one. Hence the pauses.
+        while start.elapsed() < SEVERAL_TURNS || packets < 10 * PACKETS / 8 {
+            guest.exchange(PACKETS / 8, sizes);
+            packets += PACKETS / 8;
+            std::thread::sleep(Duration::from_millis(30));
         }
         drop(guest);
         let text = testpmd.quit();
@@ -159,7 +162,7 @@ fn killed_guest_leaves_switch_serving() {
     if !is_here("killed_guest_leaves_switch_serving") {
         return;
     }
-    let testpmd = Testpmd::start(&Preload::TELL);
+    let mut testpmd = Testpmd::start(&Preload::TELL);
     for _ in 0..3 {
         testpmd.run_guest_until_killed();
     }

@@ -159,15 +159,21 @@ impl Testpmd {
         &self.socket
     }
 
-    /// Runs a guest, testpmd that sends packets, and kills it while it sends.
-    pub(crate) fn run_guest_until_killed(&self) {
+    /// Runs a guest, testpmd that sends packets, and kills it while it sends and some of its
+    /// packets have arrived.
+    pub(crate) fn run_guest_until_killed(&mut self) {
         let folder = tempfile::tempdir().expect("a folder");
         let device = format!("virtio_user0,path={},queues=1", self.socket.display());
         let own = ["--forward-mode=txonly"];
         let mut guest = start(folder, &device, &own, &Preload::NONE);
         guest.answer();
+        self.say("clear port xstats 0");
         guest.say("start");
-        std::thread::sleep(Duration::from_millis(300));
+        let end = Instant::now() + PATIENCE;
+        while self.counters()["rx_q0_good_packets"] == 0 {
+            assert!(Instant::now() < end, "no packet of the guest arrives");
+            std::thread::sleep(Duration::from_millis(50));
+        }
         // Dropping it kills it.
     }
 

@@ -177,10 +177,15 @@ fn sse_code_after_a_call_is_not_slow() {
     }
     let body = r#"
         static char a[1 << 16], b[1 << 16];
+        /* The upper halves of all registers are clean afterwards. */
+        static void clean(void) {
+            if (__builtin_cpu_supports("avx")) __asm__ volatile("vzeroupper");
+        }
+        /* The time after a copy of n bytes, or without a copy. */
         static double sse(long n) {
             double least = 1e18;
             for (int again = 0; again < 40; again++) {
-                if (n) memcpy(a, b, n);
+                if (n) memcpy(a, b, n); else clean();
                 double since = now();
                 for (int i = 0; i < 20000; i++)
                     __asm__ volatile("addps %%xmm1, %%xmm0\n mulps %%xmm2, %%xmm3\n" ::: "xmm0", "xmm3");
@@ -190,20 +195,24 @@ fn sse_code_after_a_call_is_not_slow() {
             return least;
         }
         int main(void) {
-            double alone = sse(0), most = 0;
+            double most = 0;
             for (long n = 1; n < 65536; n = n * 3 / 2 + 1) {
-                double after = sse(n);
+                /* Beside each other, because a busy machine changes its clock. */
+                double alone = sse(0), after = sse(n);
                 if (after / alone > most) most = after / alone;
             }
             printf("%f\n", most);
         }"#;
     let Some(program) = compile(&setup, "sse", body) else { return };
-    let times = (0..3).map(|_| {
+    let mut tries = Vec::new();
+    let is_quick = (0..12).any(|_| {
         let output = succeed(&mut setup.plain(&program));
-        String::from_utf8(output.stdout).expect("it prints text").trim().parse::<f64>()
+        let text = String::from_utf8(output.stdout).expect("it prints text");
+        let most: f64 = text.trim().parse().expect("it is a number");
+        tries.push(most);
+        most < 1.5
     });
-    let least = times.map(|time| time.expect("it is a number")).fold(f64::INFINITY, f64::min);
-    assert!(least < 1.5, "SSE code takes {least} of its time after a call");
+    assert!(is_quick, "SSE code after a call takes these multiples of its usual time: {tries:?}");
 }
 
 /// The time of a call of 16 bytes through the procedure linkage table, of haul and of libc in

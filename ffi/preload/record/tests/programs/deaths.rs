@@ -56,19 +56,26 @@ mod libc_signal {
 
 const FOREVER: &str = r#"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
+static atomic_size_t rounds[4];
 static void *work(void *arg) {
-    for (;;) free(malloc((size_t)arg));
+    size_t number = (size_t)arg;
+    for (;;) {
+        free(malloc(500 + number * 1000));
+        atomic_fetch_add(&rounds[number], 1);
+    }
 }
 int main(void) {
     for (size_t i = 1; i <= 3; i++) {
         pthread_t thread;
-        pthread_create(&thread, NULL, work, (void *)(i * 1000));
+        pthread_create(&thread, NULL, work, (void *)i);
     }
-    usleep(50000);
+    for (size_t i = 1; i <= 3; i++)
+        while (atomic_load(&rounds[i]) < 100) usleep(1000);
     write(1, "x", 1);
-    work((void *)500);
+    work((void *)0);
 }
 "#;
 
@@ -85,7 +92,11 @@ fn kill_at_any_time_leaves_complete_events() {
         child.wait().expect("it is ours");
         let history = recording.trace().history;
         assert_eq!(history.oddities, Oddities::default());
-        assert!(history.operations.len() > 100, "{}", history.operations.len());
+        for number in 1..=3 {
+            let is_its = |size: u64| size == 500 + number * 1000;
+            let count = history.operations.iter().filter(|o| is_its(o.size)).count();
+            assert!(count >= 100, "{count} operations of thread {number}");
+        }
         assert!(history.live <= 4 + 3, "at most one block a thread, and the threads' own");
     }
 }
