@@ -3,15 +3,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use haul_model::Record;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
-use crate::{Ran, finish, haul, run, wait_until};
+use crate::{Ran, haul, run};
 
 /// Records of this metric whose parameters have these values.
 pub(crate) fn of<'a>(
@@ -398,38 +396,4 @@ pub(crate) fn processes_of(folder: &Path) -> Vec<String> {
         }
     }
     found
-}
-
-#[test]
-fn stopped_or_killed_pvp_leaves_no_process() {
-    let _turn = turn();
-    if !has_two_processors() {
-        return;
-    }
-    let is_there = has_testpmd();
-    for (guest, signal) in
-        [("haul", Signal::INT), ("haul", Signal::KILL), ("testpmd", Signal::KILL)]
-    {
-        if guest == "testpmd" && !is_there {
-            continue;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let mut command =
-            haul(&["forward", "pvp", "--sizes", "64", "--for", "60s", "--guest", guest]);
-        command.env("TMPDIR", folder.path());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
-        let entries = || fs::read_dir(folder.path()).unwrap().flatten().map(|it| it.path());
-        // From here on the switch exists, and haul handles the signal.
-        wait_until("the switch exists", || entries().any(|it| it.join("run/socket").exists()));
-        // On most machines, the guest exists after this time.
-        thread::sleep(Duration::from_millis(500));
-        kill_process(pid(&child), signal).unwrap();
-        let ran = finish(child);
-        assert_ne!(ran.code, Some(0), "{ran:#?}");
-        wait_until("its processes end", || processes_of(folder.path()).is_empty());
-        if signal == Signal::INT {
-            assert_eq!(entries().count(), 0);
-        }
-    }
 }

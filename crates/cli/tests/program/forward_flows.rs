@@ -1,5 +1,5 @@
 //! `haul forward pvp` beyond its rates: cycles and ceilings, the flow whose load is set for any
-//! switch, sweeps over sizes, and the remains of a killed run.
+//! switch, sweeps over sizes, and the remains of a stopped or killed run.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::forward::{
     OPEN_VSWITCH, has_testpmd, has_two_processors, of, pid, processes_of, pvp, pvp_until, taps,
     turn, value,
 };
-use crate::{LIMIT, finish, haul, run};
+use crate::{LIMIT, finish, haul, run, wait_until};
 
 #[test]
 fn cycles_of_a_packet_split_into_ring_copy_and_guest() {
@@ -304,6 +304,40 @@ fn next_run_removes_rest_of_killed_run() {
             "SKIPPED: Open vSwitch of a run that is killed: no file {OPEN_VSWITCH}: \
              apt-get install openvswitch-switch-dpdk"
         );
+    }
+}
+
+#[test]
+fn stopped_or_killed_pvp_leaves_no_process() {
+    let _turn = turn();
+    if !has_two_processors() {
+        return;
+    }
+    let is_there = has_testpmd();
+    for (guest, signal) in
+        [("haul", Signal::INT), ("haul", Signal::KILL), ("testpmd", Signal::KILL)]
+    {
+        if guest == "testpmd" && !is_there {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut command =
+            haul(&["forward", "pvp", "--sizes", "64", "--for", "60s", "--guest", guest]);
+        command.env("TMPDIR", folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let entries = || fs::read_dir(folder.path()).unwrap().flatten().map(|it| it.path());
+        // From here on the switch exists, and haul handles the signal.
+        wait_until("the switch exists", || entries().any(|it| it.join("run/socket").exists()));
+        // On most machines, the guest exists after this time.
+        thread::sleep(Duration::from_millis(500));
+        kill_process(pid(&child), signal).unwrap();
+        let ran = finish(child);
+        assert_ne!(ran.code, Some(0), "{ran:#?}");
+        wait_until("its processes end", || processes_of(folder.path()).is_empty());
+        if signal == Signal::INT {
+            assert_eq!(entries().count(), 0);
+        }
     }
 }
 
