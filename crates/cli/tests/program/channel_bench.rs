@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use haul_model::Record;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::patience::tries;
 use crate::{LIMIT, Ran, finish, haul, run, wait_until};
 
 fn bench(arguments: &[&str]) -> Ran {
@@ -223,9 +224,10 @@ fn records_count_processors_of_other_programs() {
     let foreign = Foreign::start();
     let counts = ["0", "1"].map(others);
     drop(foreign);
+    // Other tests are other programs, too; they may use all processors.
+    let all = thread::available_parallelism().unwrap().get() as f64;
     for count in counts {
-        // Other tests are other programs, too.
-        assert!((0.25..2.1).contains(&count), "a foreign program on two processors: {counts:?}");
+        assert!((0.25..all + 0.1).contains(&count), "a foreign program: {counts:?}");
     }
 }
 
@@ -324,8 +326,9 @@ fn drive_without_run_is_an_error() {
     run(&mut haul(&["channel", "drive", "/nonexistent/control", "C"])).expect(2).says(&["A and B"]);
 }
 
-/// A long run in its own process group, as a shell starts it; its drivers have started.
-fn long_run(folder: &Path) -> Child {
+/// A long run in its own process group, as a shell starts it, this time after its drivers have
+/// started.
+fn long_run(folder: &Path, time: Duration) -> Child {
     let arguments = ["--sizes", "64KiB", "--mechanism", "ring", "--against", "pipe,unix"];
     let mut command = haul(&["channel", "bench", "--json", "--budget", "100"]);
     command.args(arguments).env("TMPDIR", folder).process_group(0);
@@ -336,8 +339,7 @@ fn long_run(folder: &Path) -> Child {
         assert!(started.elapsed() < LIMIT, "no driver");
         thread::sleep(Duration::from_millis(10));
     }
-    // Long enough for some rounds: the first of them is not timed.
-    thread::sleep(Duration::from_secs(2));
+    thread::sleep(time);
     child
 }
 
@@ -359,13 +361,17 @@ fn ctrl_c_keeps_records_and_leaves_nothing_behind() {
     if !has_two_processors() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let child = long_run(folder.path());
-    kill_process_group(Pid::from_child(&child), Signal::INT).unwrap();
-    let ran = finish(child).expect(130).says(&["interrupted"]);
-    assert!(!of(&ran.records(), "haul:ring", "throughput").is_empty(), "{ran:#?}");
-    wait_for_no_driver(folder.path());
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    // Long enough for some rounds: the first of them is not timed.
+    tries(&[2.0, 6.0, 20.0], |time| {
+        let folder = tempfile::tempdir().unwrap();
+        let child = long_run(folder.path(), time);
+        kill_process_group(Pid::from_child(&child), Signal::INT).unwrap();
+        let ran = finish(child).expect(130).says(&["interrupted"]);
+        wait_for_no_driver(folder.path());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let has_round = !of(&ran.records(), "haul:ring", "throughput").is_empty();
+        if has_round { Ok(()) } else { Err(format!("{ran:#?}")) }
+    });
 }
 
 #[test]
@@ -374,7 +380,7 @@ fn drivers_end_with_killed_run() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut child = long_run(folder.path());
+    let mut child = long_run(folder.path(), Duration::from_secs(2));
     child.kill().unwrap();
     child.wait().unwrap();
     wait_for_no_driver(folder.path());

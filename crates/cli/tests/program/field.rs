@@ -4,6 +4,7 @@ use std::fs;
 
 use haul_model::Record;
 
+use crate::patience::attempts;
 use crate::{Ran, haul, run};
 
 /// A run of `haul field` with these options before `--`, and this program after it.
@@ -207,10 +208,16 @@ fn share_of_the_copies_is_beside_the_verdict() {
         let record = verdict_of(&ran);
         (record.number("copy_share").unwrap(), record.number("copy_share_changed").unwrap())
     };
-    let (copying, changed) = share(&[]);
-    assert!((0.2..=1.0).contains(&copying) && changed > 0.0, "{copying} {changed}");
-    let (spinning, _) = share(&["spin"]);
-    assert!((0.0..0.05).contains(&spinning), "{spinning}");
+    // The cost of a copy was measured before: on a busy machine, it may be wrong for a try.
+    attempts(1..=3, |_| {
+        let (copying, changed) = share(&[]);
+        let is_right = (0.2..=1.0).contains(&copying) && changed > 0.0;
+        if is_right { Ok(()) } else { Err(format!("{copying} {changed}")) }
+    });
+    attempts(1..=3, |_| {
+        let (spinning, _) = share(&["spin"]);
+        if (0.0..0.05).contains(&spinning) { Ok(()) } else { Err(format!("{spinning}")) }
+    });
     // Another change has no such share.
     let ran = field(&["--change", "env:A=1", "--runs", "3", "--json"], &["true"]).expect(0);
     assert_eq!(verdict_of(&ran).number("copy_share"), None);

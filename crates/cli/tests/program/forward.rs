@@ -3,15 +3,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use haul_model::Record;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
-use crate::{LIMIT, Ran, finish, haul, run};
+use crate::{Ran, haul, run};
 
 /// Records of this metric whose parameters have these values.
 pub(crate) fn of<'a>(
@@ -117,11 +115,33 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One short flow; it must leave nothing in the folder for temporary files.
+/// One short flow. On a busy machine, one of its sides may have no processor time while the rates
+/// are measured. In this case the flow runs again for twice the time, up to four times in all.
 pub(crate) fn pvp(arguments: &[&str]) -> Ran {
+    pvp_until(arguments, |_| true)
+}
+
+/// As [`pvp`]; these records, too, count as incomplete unless the condition holds.
+pub(crate) fn pvp_until(arguments: &[&str], is_complete: impl Fn(&[Record]) -> bool) -> Ran {
+    const POSITIVE: [&str; 5] =
+        ["rate_peak", "processors", "guest_ceiling", "cycles_ring", "cycles_guest"];
+    let is_zero = |it: &Record| POSITIVE.contains(&&*it.metric) && it.median() <= Some(0.0);
     let _turn = turn();
+    let mut ran = pvp_for(arguments, "300ms");
+    for time in ["600ms", "1200ms", "2400ms"] {
+        let records = if ran.code == Some(0) { ran.records() } else { break };
+        if !records.iter().any(is_zero) && is_complete(&records) {
+            break;
+        }
+        ran = pvp_for(arguments, time);
+    }
+    ran
+}
+
+/// One flow; it must leave nothing in the folder for temporary files.
+fn pvp_for(arguments: &[&str], time: &str) -> Ran {
     let folder = tempfile::tempdir().unwrap();
-    let short = ["forward", "pvp", "--json", "--restarts", "1", "--for", "300ms"];
+    let short = ["forward", "pvp", "--json", "--restarts", "1", "--for", time];
     let mut command = haul(&[&short[..], arguments].concat());
     let ran = run(command.env("TMPDIR", folder.path()));
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
@@ -376,43 +396,4 @@ pub(crate) fn processes_of(folder: &Path) -> Vec<String> {
         }
     }
     found
-}
-
-#[test]
-fn stopped_or_killed_pvp_leaves_no_process() {
-    let _turn = turn();
-    if !has_two_processors() {
-        return;
-    }
-    let is_there = has_testpmd();
-    for (guest, signal) in
-        [("haul", Signal::INT), ("haul", Signal::KILL), ("testpmd", Signal::KILL)]
-    {
-        if guest == "testpmd" && !is_there {
-            continue;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let mut command =
-            haul(&["forward", "pvp", "--sizes", "64", "--for", "60s", "--guest", guest]);
-        command.env("TMPDIR", folder.path());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
-        let pid = pid(&child);
-        thread::sleep(Duration::from_millis(2500));
-        kill_process(pid, signal).unwrap();
-        if signal == Signal::INT {
-            // haul polls for Ctrl-C between windows.
-            thread::sleep(Duration::from_millis(100));
-        }
-        let ran = finish(child);
-        assert_ne!(ran.code, Some(0), "{ran:#?}");
-        let started = Instant::now();
-        while !processes_of(folder.path()).is_empty() {
-            assert!(started.elapsed() < LIMIT, "{guest}: {:?}", processes_of(folder.path()));
-            thread::sleep(Duration::from_millis(50));
-        }
-        if signal == Signal::INT {
-            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        }
-    }
 }

@@ -11,8 +11,9 @@ use haul_model::Record;
 use rustix::process::{Signal, kill_process};
 
 use crate::forward::{has_two_processors, of, pid, turn, value};
-use crate::signals::{is_ended_by, wait_until_it_watches};
-use crate::{finish, haul, run};
+use crate::patience::{option, tries};
+use crate::signals::is_ended_by;
+use crate::{Ran, finish, haul, run, wait_until};
 
 #[test]
 fn forward_counts_every_packet_by_burst() {
@@ -47,12 +48,31 @@ fn forward_counts_every_packet_by_burst() {
 fn paced_generator_keeps_its_rate() {
     let _turn = turn();
     let ports = ["--port", "gen:size=imix,rate=20k,flows=3", "--port", "sink"];
-    let arguments = [&["forward", "--for", "1s", "--action", "macswap", "--json"][..], &ports];
-    let records = run(&mut haul(&arguments.concat())).expect(0).records();
-    let made = value(&records, "made", &[]);
-    // The packets of one second, on a machine that other programs share.
-    assert!((10_000.0..=30_000.0).contains(&made), "{made}");
-    assert_eq!(value(&records, "lost", &[]), 0.0);
+    // On a machine that other programs share, a generator without processor time is late.
+    tries(&[1.0, 1.0, 2.0, 4.0, 8.0], |time| {
+        let words = ["forward", "--for", &option(time), "--action", "macswap", "--json"];
+        let records = run(&mut haul(&[&words[..], &ports].concat())).expect(0).records();
+        assert_eq!(value(&records, "lost", &[]), 0.0);
+        let rate = value(&records, "made", &[]) / time.as_secs_f64();
+        if (10_000.0..=30_000.0).contains(&rate) { Ok(()) } else { Err(format!("{rate}/s")) }
+    });
+}
+
+/// Signals a forwarder twice, this time after it began to serve its counters, with its workers at
+/// work and its signals handed over.
+fn forward_signalled(signal: Signal, time: &[&str], after: Duration) -> Ran {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let ports = ["forward", "--json", "--port", "gen", "--port", "sink"];
+    let mut command = haul(&[&ports[..], time, &["--telemetry"]].concat());
+    command.arg(&socket).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    wait_until("the forwarder runs", || socket.exists());
+    thread::sleep(after);
+    kill_process(pid(&child), signal).unwrap();
+    // GNU timeout signals the program, and then its group: one request.
+    kill_process(pid(&child), signal).unwrap();
+    finish(child)
 }
 
 /// With `--for`, a signal interrupts the run. Without `--for`, a signal is the usual end of the
@@ -60,30 +80,28 @@ fn paced_generator_keeps_its_rate() {
 #[test]
 fn signal_ends_forward_with_right_counts() {
     let _turn = turn();
-    for (after_ms, signal, time, code) in [
-        (300, Signal::INT, &[][..], 0),
-        (700, Signal::TERM, &[], 0),
-        (300, Signal::HUP, &[], 0),
-        (300, Signal::QUIT, &["--for", "1m"], 128 + 3),
-        (300, Signal::INT, &["--for", "1m"], 128 + 2),
+    for (signal, time, code) in [
+        (Signal::INT, &[][..], 0),
+        (Signal::TERM, &[], 0),
+        (Signal::HUP, &[], 0),
+        (Signal::QUIT, &["--for", "1m"], 128 + 3),
+        (Signal::INT, &["--for", "1m"], 128 + 2),
     ] {
         if !is_ended_by(signal) {
             continue;
         }
-        let ports = ["forward", "--json", "--port", "gen", "--port", "sink"];
-        let mut command = haul(&[&ports[..], time].concat());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
-        wait_until_it_watches(&child);
-        thread::sleep(Duration::from_millis(after_ms));
-        kill_process(pid(&child), signal).unwrap();
-        // GNU timeout signals the program, and then its group: one request.
-        kill_process(pid(&child), signal).unwrap();
-        let ran = finish(child).expect(code).says(&["interrupted"]);
+        // On a busy machine, the worker may have made no packet yet, and the second signal may be
+        // so late that it aborts.
+        let ran = tries(&[0.3, 1.0, 4.0], |after| {
+            let ran = forward_signalled(signal, time, after);
+            let made = of(&ran.records(), "made", &[]).iter().find_map(|it| it.median());
+            let has_counts = ran.code == Some(code) && made > Some(0.0);
+            if has_counts { Ok(ran) } else { Err(format!("{ran:#?}")) }
+        });
+        let ran = ran.says(&["interrupted"]);
         assert_eq!(ran.err.contains("kept "), code != 0, "{ran:#?}");
         let records = ran.records();
         let made = value(&records, "made", &[]);
-        assert!(made > 0.0);
         assert_eq!(value(&records, "packets", &[("port", "sink0"), ("direction", "tx")]), made);
         assert_eq!(value(&records, "lost", &[]), 0.0);
     }
@@ -149,14 +167,24 @@ fn engine_copies_packets_to_guest() {
     };
     // Bursts of two packets and more are long enough.
     let packets = ["gen:size=9000,rate=200k", &host];
-    let switch = start(packets, &["--for", "3s", "--engine", "worker"]);
-    let inside = finish(start([&guest, "sink"], &["--for", "4s"])).expect(0).records();
-    let outside = finish(switch).expect(0).records();
+    // On a busy machine, the guest may connect late, or have no processor time in the moment in
+    // which the switch waits for it at the end.
+    let (outside, inside) = tries(&[3.0, 6.0, 12.0], |time| {
+        let switch = start(packets, &["--for", &option(time), "--engine", "worker"]);
+        // The guest outlives the switch.
+        let inside = start([&guest, "sink"], &["--for", "4m"]);
+        let outside = finish(switch).expect(0).records();
+        kill_process(pid(&inside), Signal::INT).unwrap();
+        let inside = finish(inside);
+        let sent = value(&outside, "packets", &[("port", "vhost0"), ("direction", "tx")]);
+        let arrived = of(&inside.records(), "packets", &[("port", "sink0"), ("direction", "tx")])
+            .iter()
+            .find_map(|it| it.median());
+        let has_all = sent > 0.0 && arrived == Some(sent);
+        if has_all { Ok((outside, inside)) } else { Err(format!("{sent} sent: {inside:#?}")) }
+    });
     assert!(outside.iter().all(|record| record.parameters["engine"] == "worker"));
-    let sent = value(&outside, "packets", &[("port", "vhost0"), ("direction", "tx")]);
-    let came = value(&inside, "packets", &[("port", "sink0"), ("direction", "tx")]);
-    assert!(sent > 0.0 && sent == came, "{sent} {came}");
-    assert_eq!(value(&inside, "reordered", &[]), 0.0);
+    assert_eq!(value(&inside.expect(128 + 2).records(), "reordered", &[]), 0.0);
 }
 
 /// A guest of two queue pairs at a device of one queue pair: both commands report why no packet

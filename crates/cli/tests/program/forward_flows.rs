@@ -1,5 +1,5 @@
 //! `haul forward pvp` beyond its rates: cycles and ceilings, the flow whose load is set for any
-//! switch, sweeps over sizes, and the remains of a killed run.
+//! switch, sweeps over sizes, and the remains of a stopped or killed run.
 
 use std::fs;
 use std::path::Path;
@@ -7,19 +7,25 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use haul_model::Record;
 use rustix::process::{Signal, kill_process};
 
 use crate::forward::{
-    OPEN_VSWITCH, has_testpmd, has_two_processors, of, pid, processes_of, pvp, taps, turn, value,
+    OPEN_VSWITCH, has_testpmd, has_two_processors, of, pid, processes_of, pvp, pvp_until, taps,
+    turn, value,
 };
-use crate::{LIMIT, finish, haul, run};
+use crate::{LIMIT, finish, haul, run, wait_until};
 
 #[test]
 fn cycles_of_a_packet_split_into_ring_copy_and_guest() {
     if !has_two_processors() {
         return;
     }
-    let ran = pvp(&["--sizes", "512", "--copy", "haul,none,empty"]).expect(0);
+    // A guest that received nothing has no cycles of a packet.
+    let has_cycles = |records: &[Record]| {
+        ["cycles_ring", "cycles_guest"].iter().all(|name| of(records, name, &[]).len() == 3)
+    };
+    let ran = pvp_until(&["--sizes", "512", "--copy", "haul,none,empty"], has_cycles).expect(0);
     let records = ran.records();
     for copy in ["haul", "none", "empty"] {
         let this = [("copy", copy), ("size_bytes", "512")];
@@ -98,8 +104,14 @@ fn queue_pairs_have_histograms_and_one_ledger() {
         return;
     }
     for flow in ["pvp", "return"] {
-        let ran = pvp(&["--flow", flow, "--sizes", "64", "--copy", "haul", "--set", "queues=3"]);
-        let ran = ran.expect(0);
+        let arguments = ["--flow", flow, "--sizes", "64", "--copy", "haul", "--set", "queues=3"];
+        let has_moved = |records: &[Record], queue: &str| {
+            let batches = of(records, "batches", &[("queue", queue)]);
+            batches.into_iter().any(|it| it.parameters["size"].as_u64() > Some(0))
+        };
+        let queues = ["0", "1", "2"];
+        let have_moved = |records: &[Record]| queues.iter().all(|it| has_moved(records, it));
+        let ran = pvp_until(&arguments, have_moved).expect(0);
         let records = ran.records();
         let rate = of(&records, "rate_peak", &[("queues", "3")])[0];
         assert!(rate.median().unwrap() > 0.0, "{rate:#?}");
@@ -109,10 +121,8 @@ fn queue_pairs_have_histograms_and_one_ledger() {
         if threads < 3 {
             ran.says(&["3 queues share"]);
         }
-        for queue in ["0", "1", "2"] {
-            let batches = of(&records, "batches", &[("queue", queue)]);
-            let has_moved = |it: &&haul_model::Record| it.parameters["size"].as_u64() > Some(0);
-            assert!(batches.into_iter().any(|it| has_moved(&it)), "{flow}, {queue}: {records:#?}");
+        for queue in queues {
+            assert!(has_moved(&records, queue), "{flow}, {queue}: {records:#?}");
         }
         if flow == "pvp" {
             assert_eq!(value(&records, "lost", &[("stage", "unaccounted")]), 0.0);
@@ -294,6 +304,40 @@ fn next_run_removes_rest_of_killed_run() {
             "SKIPPED: Open vSwitch of a run that is killed: no file {OPEN_VSWITCH}: \
              apt-get install openvswitch-switch-dpdk"
         );
+    }
+}
+
+#[test]
+fn stopped_or_killed_pvp_leaves_no_process() {
+    let _turn = turn();
+    if !has_two_processors() {
+        return;
+    }
+    let is_there = has_testpmd();
+    for (guest, signal) in
+        [("haul", Signal::INT), ("haul", Signal::KILL), ("testpmd", Signal::KILL)]
+    {
+        if guest == "testpmd" && !is_there {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut command =
+            haul(&["forward", "pvp", "--sizes", "64", "--for", "60s", "--guest", guest]);
+        command.env("TMPDIR", folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let entries = || fs::read_dir(folder.path()).unwrap().flatten().map(|it| it.path());
+        // From here on the switch exists, and haul handles the signal.
+        wait_until("the switch exists", || entries().any(|it| it.join("run/socket").exists()));
+        // On most machines, the guest exists after this time.
+        thread::sleep(Duration::from_millis(500));
+        kill_process(pid(&child), signal).unwrap();
+        let ran = finish(child);
+        assert_ne!(ran.code, Some(0), "{ran:#?}");
+        wait_until("its processes end", || processes_of(folder.path()).is_empty());
+        if signal == Signal::INT {
+            assert_eq!(entries().count(), 0);
+        }
     }
 }
 

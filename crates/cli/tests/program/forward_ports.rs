@@ -190,7 +190,12 @@ fn packets_cross_linked_interfaces_and_nothing_is_left() {
     with_pair("a command at either end of a pair", || {
         for (here, there) in [("afxdp", "afpacket"), ("afpacket", "afxdp")] {
             let ports = [format!("{here}:interface=haul0"), format!("{there}:interface=haul1")];
-            let outside = start([&ports[1], "sink"], &[]);
+            let folder = tempfile::tempdir().unwrap();
+            let socket = folder.path().join("socket");
+            let telemetry = ["--telemetry", socket.to_str().unwrap()];
+            let outside = start([&ports[1], "sink"], &telemetry);
+            // From here on it receives packets, and handles signals.
+            wait_until("the receiver runs", || socket.exists());
             // As many packets as either ring holds, so neither side has to keep up.
             let mut inside = start(["gen:rate=5k,count=500", &ports[0]], &[]);
             wait_until("the generator ends", || inside.try_wait().unwrap().is_some());

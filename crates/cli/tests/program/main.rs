@@ -31,6 +31,7 @@ mod limits;
 mod machine;
 #[path = "../../../forward/tests/forward/network.rs"]
 mod network;
+mod patience;
 mod pcie;
 mod pcie_bandwidth;
 mod pcie_explain;

@@ -2,7 +2,6 @@
 //! command keeps.
 
 use std::fs;
-use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,6 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::heap_record::record;
+use crate::patience::read_until;
 use crate::{finish, haul, wait_until};
 
 /// Longer than the time within which several signals count as one request.
@@ -39,9 +39,17 @@ fn mask(process: u32, name: &str) -> u64 {
     u64::from_str_radix(line.trim(), 16).unwrap()
 }
 
-/// Waits until the process handles SIGINT.
+/// Waits until the process handles signals: of these, SIGQUIT gets its handler last.
 pub(crate) fn wait_until_it_watches(child: &Child) {
-    wait_until("the program handles signals", || mask(child.id(), "SigCgt:") >> 1 & 1 == 1);
+    let quit = Signal::QUIT.as_raw() - 1;
+    wait_until("the program handles signals", || mask(child.id(), "SigCgt:") >> quit & 1 == 1);
+}
+
+/// Waits until the program has reported its first signal, and then until another signal is a
+/// second request.
+fn wait_until_moment_is_over(child: &mut Child) {
+    read_until(child.stderr.as_mut().unwrap(), "(press again to abort)");
+    thread::sleep(MOMENT_OVER);
 }
 
 #[test]
@@ -98,7 +106,7 @@ fn second_signal_after_a_moment_aborts_and_leaves_no_file() {
         let _ = kill_process(Pid::from_raw(driver.cast_signed()).unwrap(), Signal::STOP);
     }
     signal(&child, Signal::TERM);
-    thread::sleep(MOMENT_OVER);
+    wait_until_moment_is_over(&mut child);
     let drivers = children(child.id());
     signal(&child, Signal::INT);
     wait_until("the command ends", || child.try_wait().unwrap().is_some());
@@ -107,8 +115,7 @@ fn second_signal_after_a_moment_aborts_and_leaves_no_file() {
         // program holds the command's output open until then.
         let _ = kill_process(Pid::from_raw(driver.cast_signed()).unwrap(), Signal::CONT);
     }
-    let ran = finish(child);
-    ran.expect(130).says(&["press again to abort"]);
+    finish(child).expect(130);
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
 }
 
@@ -143,11 +150,10 @@ fn second_signal_ends_recorded_program_and_keeps_trace() {
     let script = "trap '' INT TERM; sort words; echo ready; while :; do sleep 0.05; done";
     let mut child =
         start(record(folder.path(), &["-o", "deaf", "--", "sh", "-c", script]).process_group(0));
-    let mut output = [0; 8];
-    child.stdout.as_mut().unwrap().read_exact(&mut output).unwrap();
+    read_until(child.stdout.as_mut().unwrap(), "ready\n");
     let program = children(child.id());
     signal(&child, Signal::INT);
-    thread::sleep(MOMENT_OVER);
+    wait_until_moment_is_over(&mut child);
     assert!(child.try_wait().unwrap().is_none());
     signal(&child, Signal::INT);
     finish(child).expect(128 + 9).says(&["haul: recorded", "deaf"]);

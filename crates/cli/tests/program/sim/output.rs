@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::elf::{self, ENDS, LOOPS};
 use super::{sim, text};
+use crate::patience::tries;
 use crate::{finish, run};
 
 /// Registers.
@@ -80,23 +81,27 @@ fn failing_task_shows_its_programs_output() {
     }
 }
 
-/// Stops an endless run whose program wrote its output long before.
-fn stopped(program: &Path, words: &[&str]) {
+/// Stops an endless run this time after its begin. Its program writes its output first.
+fn stopped_after(time: Duration, program: &Path, words: &[&str]) -> Result<(), String> {
     let mut command = sim(&[&["run", text(program), "--json"], words].concat());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // The machine's line: from here on it handles signals.
     let mut first = [0];
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(time);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    finish(child).expect(128 + 2).says(&["stopped after", "it wrote: first line\nand a part"]);
+    let ran = finish(child).expect(128 + 2);
+    let parts = ["stopped after", "it wrote: first line\nand a part"];
+    let has_all = parts.iter().all(|part| ran.err.contains(part));
+    if has_all { Ok(()) } else { Err(format!("{ran:#?}")) }
 }
 
 #[test]
 fn interrupted_program_shows_its_output() {
     let folder = tempfile::tempdir().unwrap();
     let loops = elf::writes(folder.path(), "loops", &TEXTS, &LOOPS);
-    stopped(&loops, &[]);
-    stopped(&loops, &["--functional"]);
+    for words in [&[][..], &["--functional"]] {
+        tries(&[0.5, 2.0, 8.0], |time| stopped_after(time, &loops, words));
+    }
 }

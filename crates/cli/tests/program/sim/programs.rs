@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use haul_model::Kind;
 use haul_sim::isa::{Operation, encode};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::elf::{self, DATA, DATA_BYTES, ENDS, LOOPS, RISC_V, START, Segment};
 use super::{sim, text};
-use crate::{finish, run};
+use crate::{LIMIT, finish, run};
 
 const X86_64: u16 = 62;
 /// Registers.
@@ -208,7 +208,7 @@ fn stops(arguments: &[&str], says: &[&str]) {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let began = Instant::now();
     finish(child).expect(128 + 15).says(says);
-    assert!(began.elapsed() < Duration::from_secs(20), "{arguments:?}");
+    assert!(began.elapsed() < LIMIT / 2, "{arguments:?}");
 }
 
 #[test]
