@@ -24,7 +24,7 @@ use std::time::Duration;
 use haul_peer::fork::Thread;
 
 use crate::contract::{Engine, Facts, Kind};
-use crate::cpu::{LARGE_PIECE, Pieces};
+use crate::cpu::{PIECE_MAX, Pieces};
 use crate::crowd::{Crowd, Whereabouts};
 use crate::operation::Verb;
 use crate::outcome::{Error, Refusal};
@@ -35,7 +35,7 @@ use crate::sync::{Alone, AtomicU32, Relaxed, SeqCst, fence};
 use crate::sys;
 
 /// The longest operation in bytes: as many large pieces as the word of a slot can count.
-const LENGTH_MAX: usize = LARGE_PIECE * ring::PIECES_MAX as usize;
+const LENGTH_MAX: usize = PIECE_MAX * ring::PIECES_MAX as usize;
 
 /// When an operation of at least this many pieces (256 KiB) has ended, the thread checks whether
 /// another thread has had its processor: a system call of some 0.2 us beside 5 us or more.
