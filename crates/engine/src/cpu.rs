@@ -209,7 +209,8 @@ pub(crate) struct Pieces {
     size: usize,
 }
 
-/// The smallest size of a piece of two. A stated default: a copy of 3 us at 10 GB/s.
+/// The size of a piece if half of the operation is less. A stated default: a copy of 3 us at
+/// 10 GB/s.
 const PIECE_MIN: usize = 32 << 10;
 /// The largest size of a piece. A piece costs the helper thread some 0.15 us, for lines that the
 /// caller polls: with 32 KiB, copies of 256 KiB had 0.7 of the rate that they have with 128 KiB
@@ -371,12 +372,15 @@ mod tests {
 
     #[test]
     fn pieces_cover_an_operation_once() {
-        let ends = [0, PIECE_MIN, 2 * PIECE_MIN, 2 * PIECE_MAX, 16 * PIECE_MAX];
+        const PIECES_MAX: u32 = crate::ring::PIECES_MAX;
+        let most = PIECES_MAX as usize * PIECE_MAX - 1;
+        let ends = [0, PIECE_MIN, 2 * PIECE_MIN, 2 * PIECE_MAX, 16 * PIECE_MAX, most];
         for length in ends.into_iter().flat_map(|end| [end.saturating_sub(1), end, end + 1]) {
             let start = std::ptr::without_provenance_mut(1 << 30);
             let operation = Operation::Fill { target: start, byte: 0, length };
             let pieces = Pieces::of(Request { operation, hint: Hint::Unknown });
             assert_eq!(pieces.bytes(pieces.count()), length);
+            assert!(pieces.count() <= PIECES_MAX);
             assert!(pieces.count() == 1 || pieces.bytes(pieces.count() - 1) < length);
         }
     }

@@ -37,9 +37,9 @@ use crate::sys;
 /// The longest operation in bytes: as many large pieces as the word of a slot can count.
 const LENGTH_MAX: usize = PIECE_MAX * ring::PIECES_MAX as usize;
 
-/// When an operation of at least this many pieces (256 KiB) has ended, the thread checks whether
-/// another thread has had its processor: a system call of some 0.2 us beside 5 us or more.
-const LONG: u32 = 8;
+/// When an operation of at least this many bytes has ended, the thread checks whether another
+/// thread has had its processor: a system call of some 0.2 us beside 2 us or more.
+const LONG: usize = 256 << 10;
 
 /// How long the thread sleeps at a time if it may miss a submission. A stated default.
 const NAP: Duration = Duration::from_millis(10);
@@ -312,7 +312,7 @@ impl Shared {
             unsafe { slots.end_and_let_go(index, generation, outcome) };
             return false;
         }
-        let word = slots.word(index);
+        let (word, is_long) = (slots.word(index), pieces.bytes(count) >= LONG);
         // If the caller has done all pieces, the operation may have ended, and none is claimed.
         while let Some(piece) = ring::claim_front(word, count) {
             // SAFETY: this thread has claimed the piece, and the memory is valid until the
@@ -325,11 +325,11 @@ impl Shared {
                 // SAFETY: all pieces are done, and only one thread completes the last one. This
                 // thread does not access the slot afterwards.
                 unsafe { slots.end_and_let_go(index, generation, outcome) };
-                return count >= LONG;
+                return is_long;
             }
         }
         slots.let_go(index, generation);
-        count >= LONG
+        is_long
     }
 
     /// Copies one piece from the back. Returns false if every piece is claimed.

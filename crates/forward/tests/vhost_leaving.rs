@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use haul_forward::{Burst, Link, Pool, Port, Role, Vhost, VhostSettings};
 
 use front::{FROM_GUEST, Front, GET_FEATURES, SIZE};
-use victim::{FEATURES, LONG, SOON, Victim};
+use victim::{FEATURES, LONG, Victim};
 
 fn engine() -> Option<haul_engine::Queue> {
     None
@@ -50,6 +50,10 @@ struct Held {
     mappings: usize,
     threads: usize,
 }
+
+/// A port's time limit for two packets, on a loaded machine: shorter than the ten seconds that a
+/// conversation waits for a front end.
+const PAUSE_MAX: Duration = Duration::from_secs(8);
 
 impl Held {
     /// Whether `self` exceeds `limit` in no resource. Each sample may contain resources that exist
@@ -237,7 +241,7 @@ fn thousand_leaving_guests_leak_nothing_and_block_no_port() {
     assert!(resets > 0 && resets < (TIMES + WARM) as u64, "{resets} resets");
     assert!(!victim.came.is_empty() && victim.counters().tx.packets > 0, "no load at all");
     assert!(neighbour.packets > TIMES as u64, "{} packets", neighbour.packets);
-    assert!(neighbour.longest < SOON, "{:?}", neighbour.longest);
+    assert!(neighbour.longest < PAUSE_MAX, "{:?}", neighbour.longest);
     let counters = neighbour.victim.port.counters();
     assert_eq!((counters.rx.packets, counters.tx.packets), (neighbour.packets, neighbour.packets));
     assert_eq!((counters.resets, counters.tx.drops_sum()), (0, 0));

@@ -180,6 +180,8 @@ fn engine_copies_packets_to_guest() {
         let arrived = of(&inside.records(), "packets", &[("port", "sink0"), ("direction", "tx")])
             .iter()
             .find_map(|it| it.median());
+        // At the end of the session, the guest may leave a ring of packets unread.
+        assert!(arrived.is_none_or(|arrived| arrived + 256.0 >= sent), "{sent} sent: {inside:#?}");
         let has_all = sent > 0.0 && arrived == Some(sent);
         if has_all { Ok((outside, inside)) } else { Err(format!("{sent} sent: {inside:#?}")) }
     });

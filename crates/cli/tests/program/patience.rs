@@ -29,7 +29,10 @@ pub(crate) fn attempts<I: Copy + Debug, T>(
     for with in with {
         match attempt(with) {
             Ok(value) => return value,
-            Err(reason) => reasons.push(format!("with {with:?}: {reason}")),
+            Err(reason) => {
+                eprintln!("another attempt, because with {with:?}: {reason}");
+                reasons.push(format!("with {with:?}: {reason}"));
+            }
         }
     }
     panic!("every attempt failed:\n{}", reasons.join("\n"));

@@ -49,6 +49,14 @@ impl Heap {
         node: Node,
         mut request: impl FnMut(Keeper<'_>) -> Result<T, AllocError>,
     ) -> Result<T, AllocError> {
+        self.memory.search_held(|| self.on_nodes_once(node, &mut request))
+    }
+
+    fn on_nodes_once<T>(
+        &self,
+        node: Node,
+        request: &mut impl FnMut(Keeper<'_>) -> Result<T, AllocError>,
+    ) -> Result<T, AllocError> {
         let first = request(*self.keeper(node.0 as usize)?);
         if node != Node::ANY || !matches!(first, Err(AllocError::Exhausted)) {
             return first;

@@ -77,8 +77,7 @@ impl Heap {
                 }
                 keeper.flush_all();
                 keeper.drop_empty_spans();
-                self.memory
-                    .search_held(|| self.memory.take_any_run(keeper.node, request, keeper.id))
+                self.memory.take_any_run(keeper.node, request, keeper.id)
             })?;
             let block = self.build_large(&keeper, head, request.count, tag)?;
             self.memory.relieve(keeper.node, keeper.id, request.count, self.upkeep.kept_bytes());

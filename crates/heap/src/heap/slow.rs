@@ -260,10 +260,10 @@ impl Heap {
     fn last_resort(&self, keeper: &Keeper<'_>, class: usize) -> Result<(), AllocError> {
         keeper.flush_all();
         keeper.drop_empty_spans();
-        self.memory.search_held(|| match keeper.refill(class).is_ok() || keeper.scrape(class) {
-            true => Ok(()),
-            false => Err(AllocError::Exhausted),
-        })
+        if keeper.refill(class).is_ok() || keeper.scrape(class) {
+            return Ok(());
+        }
+        Err(AllocError::Exhausted)
     }
 }
 

@@ -12,7 +12,7 @@
 
 use core::ops::Range;
 
-use super::{Memory, PATIENCE, PAUSES};
+use super::{Memory, PATIENCE};
 use crate::fault::AllocError;
 use crate::layout::PAGE_SLICES;
 use crate::protocol::slice::{self, Lost};
@@ -23,11 +23,17 @@ use crate::sys;
 /// How often a request searches, if threads held slices during each of its searches.
 const SEARCHES: usize = 3;
 
+/// The longest wait between two searches, in nanoseconds. Giving back 2 MiB needs some hundred
+/// microseconds and getting them some milliseconds, but a thread can lose the processor.
+const WAIT_NS: u64 = 100_000_000;
+
 /// Slices that this thread holds. Before it is dropped, the thread must give back all of them but
 /// `rest`, which the drop gives back.
 pub(crate) struct Held<'a> {
     memory: &'a Memory,
     rest: Range<usize>,
+    /// How many pieces of `rest` can be resident.
+    pieces: usize,
     me: CacheId,
 }
 
@@ -57,10 +63,8 @@ impl Memory {
             // Another thread has taken a slice of the next page.
             rest.end = lost.at;
         }
-        let held = Held { memory: self, rest, me };
-        if !held.rest.is_empty() {
-            self.count_used(&held.rest, self.pieces_of(held.rest.clone()));
-        }
+        let mut held = Held { memory: self, rest, pieces: 0, me };
+        held.count_rest();
         Some(held)
     }
 
@@ -69,9 +73,13 @@ impl Memory {
         let page = start / PAGE_SLICES;
         let is_start = start.is_multiple_of(PAGE_SLICES)
             && self.used_pages(self.node_of(start - 1)).contains(&page)
-            && PageWord(self.tables.pages()[page].load(Acquire)).is_ready();
+            && self.is_page_ready(page);
         let count = if is_start { self.masks(page).0.trailing_ones() as usize } else { 0 };
         start..start + count
+    }
+
+    fn is_page_ready(&self, page: usize) -> bool {
+        PageWord(self.tables.pages()[page].load(Acquire)).is_ready()
     }
 
     /// Claims the free slices `run` for `me`. If another thread has taken one of them meanwhile,
@@ -80,13 +88,16 @@ impl Memory {
     pub(super) fn claim(&self, run: &Range<usize>, me: CacheId) -> Result<(), Lost> {
         slice::claim(self.tables.slices(), run.clone(), me).inspect_err(|lost| {
             if lost.was_claiming && lost.at + 1 < run.end {
+                // A search that found none of them meanwhile is repeated.
+                self.holders.enter();
                 self.note_free(lost.at + 1..run.end);
+                self.holders.leave();
             }
         })
     }
 
-    /// Repeats `search` if it finds no slices and another thread of this process held some
-    /// meanwhile.
+    /// Repeats `search`, a search of all nodes that a request may use, if it finds no slices and
+    /// another thread of this process held some meanwhile.
     pub(crate) fn search_held<T>(
         &self,
         mut search: impl FnMut() -> Result<T, AllocError>,
@@ -102,22 +113,50 @@ impl Memory {
         search()
     }
 
-    /// Waits until no thread holds slices, or for some tenths of a second.
+    /// Waits until no thread holds slices, or for [`WAIT_NS`].
     fn await_holders(&self) {
-        for poll in 0..PATIENCE + PAUSES {
-            if !self.holders.is_held() {
-                return;
+        let (start, mut polls) = (sys::now_ns(), 0);
+        while self.holders.is_held() && sys::now_ns().saturating_sub(start) < WAIT_NS {
+            if polls < PATIENCE {
+                sys::yield_now()
+            } else {
+                sys::pause()
             }
-            if poll < PATIENCE { sys::yield_now() } else { sys::pause() }
+            polls += 1;
+        }
+    }
+}
+
+impl Held<'_> {
+    /// Counts the slices of `rest` as used. If another thread has given back the memory of their
+    /// page before they were claimed, gives them back instead.
+    fn count_rest(&mut self) {
+        let (memory, rest) = (self.memory, self.rest.clone());
+        if rest.is_empty() {
+            return;
+        }
+        let slices = memory.tables.slices();
+        let is_mine = memory.is_page_ready(rest.start / PAGE_SLICES)
+            && slice::is_claimed(slices, rest.clone(), self.me);
+        if is_mine {
+            self.pieces = memory.pieces_of(rest.clone());
+            memory.count_used(&rest, self.pieces);
+        } else {
+            slice::unclaim(slices, rest.clone(), self.me);
+            memory.note_free(rest.clone());
+            self.rest.end = rest.start;
         }
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
+        let memory = self.memory;
         if !self.rest.is_empty() {
-            self.memory.give_back(self.rest.clone(), self.me);
+            slice::unclaim(memory.tables.slices(), self.rest.clone(), self.me);
+            memory.count_freed(&self.rest, self.pieces);
+            memory.note_freed(&self.rest, self.pieces);
         }
-        self.memory.holders.leave();
+        memory.holders.leave();
     }
 }

@@ -10,7 +10,9 @@ use crate::sync::{
 /// One thread more has begun to hold slices, and holds them now.
 const ONE: u64 = 1 << 32 | 1;
 
-/// How many threads hold slices now, in the low half, and how many ever did, in the high half.
+/// How many threads hold slices now, in the low half, and how many ever did, in the high half. On
+/// a line of its own, because other threads read what would be beside it.
+#[repr(align(64))]
 pub(crate) struct Holders(AtomicU64);
 
 /// A value of [`Holders`], read before a search.

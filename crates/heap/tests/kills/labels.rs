@@ -11,12 +11,13 @@ use crate::victim::{self, End};
 use crate::work::{clean_up, work};
 
 /// Labels that one process does not pass when it works on one shared heap, each with the reason.
-const ELSEWHERE: [(&str, &str); 9] = [
+const ELSEWHERE: [(&str, &str); 10] = [
     ("page.open_external.after_frontier", "only with external memory"),
     ("page.open_external.after_outside", "only with external memory"),
     ("page.open_external.after_ready", "only with external memory"),
     ("maintain.release.after_absent", "only with external memory: see `external`"),
     ("cache.undo.between", "only when two caches race for a span"),
+    ("slice.claim.before_roll_back", "only when two caches race for a slice"),
     ("slot.claim_all.before_roll_back", "only when two caches race for a span"),
     ("maintain.thread.after_flush", "only when a thread of the process ended"),
     ("heap.claim_slot.before_leave", "only when all process slots are taken: see `slots`"),

@@ -12,6 +12,10 @@ const PROMISE: Duration = Duration::from_millis(10);
 /// without a report.
 const IN: usize = 100;
 
+/// The longest elapsed time of a recovery on a loaded machine. One that waits for another process
+/// would never end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// One recovery.
 #[derive(Clone, Copy)]
 struct Recovery {
@@ -63,6 +67,8 @@ impl Recoveries {
             summary(&durations),
             summary(&elapsed)
         );
+        assert!(!durations.is_empty(), "a hypervisor disturbed every recovery");
+        assert!(elapsed.last().is_some_and(|slowest| *slowest < PATIENCE), "{}", summary(&elapsed));
         assert!(
             long * IN <= durations.len(),
             "{long} of {} took more than {PROMISE:?}",

@@ -244,6 +244,8 @@ fn death_while_growing_on_the_pool_loses_no_page() {
     let mut kills = 0;
     for turn in 0..300 {
         let child = start(|| {
+            // SAFETY: no pointers are involved. The child ends with this thread.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             deaths::arrange(turn);
             grow_and_shrink(&heap);
             0
