@@ -52,7 +52,8 @@ impl Heap {
         self.memory.search_held(|| self.on_nodes_once(node, &mut request))
     }
 
-    fn on_nodes_once<T>(
+    /// Like [`Heap::on_nodes`], but waits for no thread that holds free slices for a moment.
+    pub(super) fn on_nodes_once<T>(
         &self,
         node: Node,
         request: &mut impl FnMut(Keeper<'_>) -> Result<T, AllocError>,

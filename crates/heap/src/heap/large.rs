@@ -50,7 +50,8 @@ impl Heap {
         }
         self.check(size, align, node)?;
         let RunRequest { count, align: slices, .. } = self.run_request(size, align);
-        let within = self.on_nodes(node, |keeper| {
+        // Without a wait for slices that other threads hold: there may be room across pages.
+        let within = self.on_nodes_once(node, &mut |keeper| {
             let head = self.memory.take_in_page(keeper.node, count, slices, keeper.id)?;
             self.build_large(&keeper, head, count, tag)
         });
