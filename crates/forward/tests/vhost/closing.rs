@@ -15,7 +15,10 @@ use crate::front::{
     SET_VRING_KICK,
 };
 use crate::slow::slow;
-use crate::victim::{SOON, Victim};
+use crate::victim::Victim;
+
+/// Time limit on a loaded machine.
+const SOON: Duration = Duration::from_secs(15);
 
 /// SET_LOG_FD and SET_VRING_ERR.
 const SET_LOG_FD: u32 = 7;

@@ -12,9 +12,6 @@ use crate::front::{Front, INDIRECT, MERGEABLE, VERSION_1};
 /// Time limit, on a loaded machine, for work that takes milliseconds.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// Time limit, on a loaded machine, for a call that must not wait for a peer.
-pub(crate) const SOON: Duration = Duration::from_secs(15);
-
 /// Asserts that a call waits for no timeout of a conversation, the shortest of which is 2 s. An
 /// attempt returns the time of the call. This thread may lose its processor, but not each time.
 #[track_caller]

@@ -16,8 +16,7 @@ use super::{Memory, PATIENCE};
 use crate::fault::AllocError;
 use crate::layout::PAGE_SLICES;
 use crate::protocol::slice::{self, Lost};
-use crate::protocol::word::{CacheId, PageWord};
-use crate::sync::Ordering::Acquire;
+use crate::protocol::word::CacheId;
 use crate::sys;
 
 /// How often a request searches, if threads held slices during each of its searches.
@@ -76,10 +75,6 @@ impl Memory {
             && self.is_page_ready(page);
         let count = if is_start { self.masks(page).0.trailing_ones() as usize } else { 0 };
         start..start + count
-    }
-
-    fn is_page_ready(&self, page: usize) -> bool {
-        PageWord(self.tables.pages()[page].load(Acquire)).is_ready()
     }
 
     /// Claims the free slices `run` for `me`. If another thread has taken one of them meanwhile,

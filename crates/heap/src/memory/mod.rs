@@ -177,6 +177,11 @@ impl Memory {
         self.tables.order(order)
     }
 
+    /// Whether a page has memory.
+    pub(crate) fn is_page_ready(&self, page: usize) -> bool {
+        PageWord(self.tables.pages()[page].load(Acquire)).is_ready()
+    }
+
     /// Makes a page's memory ready for `me`, which has claimed slices of it. Before `me` uses the
     /// slices, it must check that they are still claimed ([`slice::is_claimed`]).
     pub(crate) fn make_ready(
@@ -307,7 +312,7 @@ impl Memory {
     pub(crate) fn note_unusable(&self, page: usize) {
         (0..ORDERS).for_each(|order| _ = self.order(order).clear(page));
         self.note_no_runs(page);
-        if PageWord(self.tables.pages()[page].load(Acquire)).is_ready() {
+        if self.is_page_ready(page) {
             self.note_page(page);
         }
         if self.region.is_of_pool(page) {

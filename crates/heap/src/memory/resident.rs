@@ -224,8 +224,8 @@ impl Memory {
     /// `keeps_pages`. Returns the number of pieces that were given back.
     fn shed(&self, page: usize, me: CacheId, keeps_pages: bool) -> usize {
         let (free, idle) = self.masks(page);
-        let is_ready = PageWord(self.tables.pages()[page].load(Acquire)).is_ready();
-        if !is_ready || self.region.is_of_pool(page) || (keeps_pages && free == !0) {
+        if !self.is_page_ready(page) || self.region.is_of_pool(page) || (keeps_pages && free == !0)
+        {
             return 0;
         }
         let (mut at, mut shed) = (0, 0);

@@ -9,8 +9,7 @@ use crate::layout::PAGE_SLICES;
 use crate::protocol::page::Refused;
 use crate::protocol::runs::{self, Wanted};
 use crate::protocol::step::step;
-use crate::protocol::word::{CacheId, PageWord};
-use crate::sync::Ordering::Acquire;
+use crate::protocol::word::CacheId;
 
 /// The largest number of pages that one search reads without success because their runs are long
 /// enough but not aligned. Reading the words for a page needs some 20 ns.
@@ -200,8 +199,7 @@ impl Memory {
     fn free_mask(&self, page: usize) -> u32 {
         // The provider decides which external pages the heap may use, so an absent page cannot
         // get memory.
-        let is_there = || PageWord(self.tables.pages()[page].load(Acquire)).is_ready();
-        if self.is_external() && !is_there() { 0 } else { self.masks(page).0 }
+        if self.is_external() && !self.is_page_ready(page) { 0 } else { self.masks(page).0 }
     }
 
     /// The first page of a node, even if it is not usable.
