@@ -222,7 +222,9 @@ impl Memory {
     pub(super) fn masks(&self, page: usize) -> (u32, u32) {
         let slices = &self.tables.slices()[page * PAGE_SLICES..][..PAGE_SLICES];
         let (mut mask, mut idle) = (0, 0);
-        for index in 0..PAGE_SLICES {
+        // Slices are freed from the first one on, so the last one is read first: otherwise a hole
+        // that is freed meanwhile would seem to begin in its middle.
+        for index in (0..PAGE_SLICES).rev() {
             let word = slice::word(slices, index);
             mask |= u32::from(word.is_free()) << index;
             idle |= u32::from(word.is_free() & (word.resident() > 0)) << index;

@@ -504,3 +504,26 @@ fn slice_freed_during_failed_group_search_is_found() {
         assert_eq!(noted.finds(1), Some(1));
     });
 }
+
+/// loom runs the search last, and lets each of its loads read any value that it may. The other way
+/// around it would try no other order: it remembers only the last access to a word.
+#[test]
+fn search_beside_a_free_does_not_find_the_middle_of_a_hole() {
+    model(|| {
+        let noted = Arc::new(Noted::new());
+        let other = noted.clone();
+        let thread = thread::spawn(move || {
+            // The search begins at the pages.
+            let wanted = Wanted { count: 1, align: 1, from: 0, end: 2, tries: 1 };
+            assert_ne!(other.runs().find(&wanted), Some(1));
+        });
+        slice::unclaim(&noted.slices, 0..2, 9);
+        // From its start on, like every part of a heap that frees slices of several pages.
+        for page in 0..2 {
+            if runs::freed(&noted.pages[page], 1).is_some() {
+                noted.runs().raise_groups(page);
+            }
+        }
+        thread.join().unwrap();
+    });
+}

@@ -186,7 +186,39 @@ impl<'a> Runs<'a> {
 
     /// The start of the lowest run that matches `wanted`, counted from the node's first slice. A
     /// hint.
+    ///
+    /// A hole that crosses pages is recorded page by page, the lowest first. A search that reads
+    /// the lower page before and the upper one afterwards finds the upper part alone. If a thread
+    /// took a run there, it could leave two holes that are too small for such a run. So such a
+    /// search is repeated.
     pub(crate) fn find(&self, wanted: &Wanted) -> Option<usize> {
+        /// The thread that records the hole may lose its processor before it raises the groups.
+        const ATTEMPTS: usize = 8;
+        for _ in 1..ATTEMPTS {
+            let found = self.find_once(wanted)?;
+            if !self.is_middle(found, wanted) {
+                return Some(found);
+            }
+        }
+        self.find_once(wanted)
+    }
+
+    /// Whether the slice before a run is recorded as free, so that the run may begin there.
+    fn is_middle(&self, found: usize, wanted: &Wanted) -> bool {
+        let Some(before) = found.checked_sub(1) else { return false };
+        let (page, slice) = (before / self.page_slices, before % self.page_slices);
+        // If the words are corrupt, the run may be outside the node.
+        let is_middle = wanted.align == 1
+            && found > wanted.from
+            && page < self.pages.len()
+            && self.has_noted(page, 1 << slice);
+        if is_middle {
+            self.raise_groups(page);
+        }
+        is_middle
+    }
+
+    fn find_once(&self, wanted: &Wanted) -> Option<usize> {
         let Wanted { from, end, count, .. } = *wanted;
         if from >= end {
             return None;
