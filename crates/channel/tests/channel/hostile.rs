@@ -8,7 +8,7 @@ use haul_channel::{Error, Mechanism, Settings, pair};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::raw::{CONSUMED, DRAINED, FILLED, LANE_BYTES, Liar, PUBLISHED, greeting, offered, send};
-use crate::support::{SHORT, impatient, pattern};
+use crate::support::{SHORT, impatient, patient, pattern};
 
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Number of the ring's pages per direction.
@@ -27,7 +27,7 @@ fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
 #[track_caller]
 fn refused(file: impl Into<OwnedFd>) {
     let file = file.into();
-    let result = offered(&impatient(), move |socket, nonce| {
+    let result = offered(&patient(), move |socket, nonce| {
         send(socket, &greeting(2, CHUNK_BYTES, 1, nonce), &[file.as_fd()]);
     });
     let error = result.map(drop).unwrap_err();
@@ -60,7 +60,7 @@ fn descriptors_of_other_kinds_are_refused() {
 #[test]
 fn greeting_without_descriptor_or_with_several_is_refused() {
     for count in [0, 2, 4] {
-        let result = offered(&impatient(), move |socket, nonce| {
+        let result = offered(&patient(), move |socket, nonce| {
             let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
             let files: Vec<_> = (0..count).map(|_| memory(REGION_BYTES, seals)).collect();
             let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
@@ -85,7 +85,7 @@ fn malformed_greetings_are_refused() {
         |bytes| bytes[40] ^= 1,
     ];
     for (index, spoil) in cases.into_iter().enumerate() {
-        let result = offered(&impatient(), move |socket, nonce| {
+        let result = offered(&patient(), move |socket, nonce| {
             let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
             let file = memory(REGION_BYTES, seals);
             let mut bytes = good(nonce);
@@ -112,8 +112,7 @@ fn peer_that_never_answers_costs_deadline() {
 fn sockets_of_other_kinds_are_refused() {
     let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
     for socket in [OwnedFd::from(stream), File::open("/dev/null").unwrap().into()] {
-        let error =
-            haul_channel::Channel::connect_over(socket, &impatient()).map(drop).unwrap_err();
+        let error = haul_channel::Channel::connect_over(socket, &patient()).map(drop).unwrap_err();
         assert!(matches!(error, Error::Handshake { .. }), "{error}");
     }
 }

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
 use crate::raw::{ABANDONED, LANE_BYTES, Liar, OFFERED, greeting, receive, send};
 use crate::slow::{slow, slow_for};
-use crate::support::{impatient, pattern};
+use crate::support::{impatient, patient, pattern};
 
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ fn slow_descriptor_as_memory_of_channel_delays_no_call() {
         let files: Vec<_> = (0..count).map(|_| slow.as_fd()).collect();
         send(&own, &greeting(2, 256 << 10, 1, 0), &files);
         drop(slow);
-        let error = soon(|| Channel::connect_over(other, &impatient()).map(drop).unwrap_err());
+        let error = soon(|| Channel::connect_over(other, &patient()).map(drop).unwrap_err());
         assert!(matches!(error, Error::Handshake { what: "echo", .. }), "{error}");
     }
 }

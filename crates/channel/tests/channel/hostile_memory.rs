@@ -20,7 +20,7 @@ use rustix::pipe::{IoSliceRaw, SpliceFlags};
 use crate::raw::{
     ABANDONED, LANE_BYTES, LEASE_FILLED, Liar, OFFERED, PUBLISHED, greeting, offered, receive, send,
 };
-use crate::support::{SHORT, impatient};
+use crate::support::{SHORT, impatient, patient};
 use crate::watched::{Answer, can_watch, watch};
 
 const PAGE: usize = 4096;
@@ -106,7 +106,7 @@ fn growing_file_is_refused_as_memory_of_channel() {
     for file in growing() {
         let handed = file.try_clone().unwrap();
         let result = while_it_grows(&file, REGION_BYTES, || {
-            offered(&impatient(), move |socket, nonce| {
+            offered(&patient(), move |socket, nonce| {
                 send(socket, &greeting(2, CHUNK_BYTES, 1, nonce), &[handed.as_fd()]);
             })
         });
@@ -218,7 +218,7 @@ fn memory_of_channel_truncated_and_sealed_between_checks_is_refused() {
         let file = memory(REGION_BYTES, SealFlags::empty());
         let handed = file.try_clone().unwrap();
         let (checks, result) = cut_before_check(number, &file, SIZE_SEALS, || {
-            offered(&impatient(), move |socket, nonce| {
+            offered(&patient(), move |socket, nonce| {
                 send(socket, &greeting(2, CHUNK_BYTES, 1, nonce), &[handed.as_fd()]);
             })
         });

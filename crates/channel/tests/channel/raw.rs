@@ -112,18 +112,33 @@ impl Liar {
         Self::meet_with(&settings, 3, (&raw const NONCE).expose_provenance() as u64)
     }
 
+    /// They meet again if a thread had no processor for as long as the settings allow a peer.
     fn meet_with(settings: &Settings, flags: u64, probe: u64) -> (Self, Channel, OwnedFd) {
-        let (own, other) = pair().unwrap();
-        let copy = other.try_clone().unwrap();
-        let settings = settings.clone();
-        let victim = thread::spawn(move || Channel::accept_over(other, &settings).unwrap());
-        rustix::net::sockopt::set_socket_passcred(&own, true).unwrap();
-        send(&own, &greeting_with(1, flags & 1, 0, probe), &[]);
-        let (words, memory) = receive(&own);
-        send(&own, &greeting_with(3, flags, words[4], probe), &[]);
-        receive(&own);
-        let memory = File::from(memory.expect("the accepting end hands memory over"));
-        (Self { socket: own, memory }, victim.join().unwrap(), copy)
+        for _ in 0..20 {
+            let (own, other) = pair().unwrap();
+            let copy = other.try_clone().unwrap();
+            let settings = settings.clone();
+            let victim = thread::spawn(move || Channel::accept_over(other, &settings));
+            let memory = Self::shake(&own, flags, probe);
+            match victim.join().unwrap() {
+                Ok(victim) => {
+                    let memory = File::from(memory.expect("the accepting end hands memory over"));
+                    return (Self { socket: own, memory }, victim, copy);
+                }
+                Err(error) => assert!(matches!(error, Error::Deadline { .. }), "{error}"),
+            }
+        }
+        panic!("the ends never met in time");
+    }
+
+    /// Makes the handshake, and returns the memory from the victim. `None` if the victim has gone.
+    fn shake(own: &OwnedFd, flags: u64, probe: u64) -> Option<OwnedFd> {
+        rustix::net::sockopt::set_socket_passcred(own, true).unwrap();
+        send(own, &greeting_with(1, flags & 1, 0, probe), &[]);
+        let (words, memory) = receive(own);
+        send(own, &greeting_with(3, flags, *words.get(4)?, probe), &[]);
+        receive(own);
+        memory
     }
 
     pub(crate) fn peek(&self, offset: u64) -> u64 {

@@ -31,6 +31,12 @@ pub(crate) fn impatient() -> Settings {
     Settings { wait: Some(SHORT), deadline: SHORT, ..Settings::default() }
 }
 
+/// Settings without trust, for a conversation in which no time limit is reached.
+pub(crate) fn patient() -> Settings {
+    let limit = Duration::from_secs(60);
+    Settings { wait: Some(limit), deadline: limit, ..Settings::default() }
+}
+
 /// Both ends of a channel in this process, with the same settings.
 pub(crate) fn ends(settings: &Settings) -> (Channel, Channel) {
     two(settings, settings)

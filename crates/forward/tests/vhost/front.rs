@@ -1,7 +1,7 @@
 //! A front end that sends and writes anything that a test requests. It writes its memory through
 //! the memory's file.
 
-use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -330,10 +330,13 @@ impl Front {
         self.make_available(FROM_GUEST, index);
     }
 
-    /// Whether the port has disconnected.
+    /// Whether the port disconnects, before it answers and in the time that an answer may need.
     pub(crate) fn is_disconnected(&mut self) -> bool {
         let mut byte = [0];
-        matches!(self.socket.read(&mut byte), Ok(0) | Err(_))
+        match self.socket.read(&mut byte) {
+            Ok(count) => count == 0,
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+        }
     }
 
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {

@@ -62,7 +62,7 @@ pub(super) fn end_below(kept: Option<Pid>) -> Vec<String> {
             let _ = kill_process(process.pid, Signal::KILL);
         }
         reap(kept);
-        // One look is no proof: a process that ends while `/proc` is read can have started
+        // One check proves nothing: a process that ends while `/proc` is read can have started
         // another whose number was already passed.
         if left.is_empty() && was_empty || started.elapsed() > KILL_TIMEOUT {
             return names(&left);
