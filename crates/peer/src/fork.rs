@@ -218,10 +218,21 @@ extern "C" fn in_child() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::process::Stdio;
     use std::sync::mpsc::channel;
+    use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
     use super::*;
+
+    /// Held while a process is started: until its program runs, it has copies of all descriptors.
+    static STARTS: RwLock<()> = RwLock::new(());
+
+    /// While the result lives, no other test starts a process: a descriptor is closed when it is
+    /// dropped.
+    pub(crate) fn without_starts() -> RwLockReadGuard<'static, ()> {
+        STARTS.read().unwrap_or_else(PoisonError::into_inner)
+    }
 
     static COUNT: Lock<u64> = Lock::new(1, |count| *count += 10);
 
@@ -236,7 +247,11 @@ mod tests {
         }
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args([&format!("fork::tests::{test}"), "--exact", "--test-threads=1"]);
-        let ran = command.env(ROLE, "").output().unwrap();
+        command.env(ROLE, "").stdout(Stdio::piped()).stderr(Stdio::null());
+        let starts = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+        let started = command.spawn().unwrap();
+        drop(starts);
+        let ran = started.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&ran.stdout).into_owned();
         assert!(ran.status.success() && said.contains("1 passed"), "{said}");
         false

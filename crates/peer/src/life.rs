@@ -62,9 +62,11 @@ const NO_DATA: epoll::EventData = epoll::EventData::new_u64(0);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fork::tests::without_starts;
 
     #[test]
     fn was_last_is_false_while_another_copy_is_open() {
+        let _starts = without_starts();
         let life = |file: &OwnedFd| Life {
             file: file.try_clone().unwrap(),
             here: Here::now(),

@@ -167,6 +167,7 @@ mod tests {
     use std::os::unix::net::{UnixDatagram, UnixListener};
 
     use super::*;
+    use crate::fork::tests::without_starts;
 
     fn open(path: &Path) -> Result<(OwnedFd, Bound), Error> {
         listen(path, SocketType::SEQPACKET, 16, false)
@@ -178,6 +179,7 @@ mod tests {
 
     #[test]
     fn only_socket_without_process_is_abandoned() {
+        let _starts = without_starts();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let is_abandoned = || is_abandoned(&path, &address(&path));
@@ -227,6 +229,7 @@ mod tests {
     /// and clients can connect to it.
     #[test]
     fn one_of_many_concurrent_listeners_gets_path() {
+        let _starts = without_starts();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         for _ in 0..50 {

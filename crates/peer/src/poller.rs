@@ -103,6 +103,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec};
 
     use super::*;
+    use crate::fork::tests::without_starts;
     use crate::socket::pair;
 
     fn is_readable(poller: &Poller) -> bool {
@@ -113,6 +114,7 @@ mod tests {
 
     #[test]
     fn poller_is_readable_if_socket_is_or_work_is_pending() {
+        let _starts = without_starts();
         let (socket, other) = pair().unwrap();
         let poller = Poller::new(socket.as_fd()).unwrap();
         assert!(!is_readable(&poller));

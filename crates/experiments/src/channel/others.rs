@@ -27,8 +27,9 @@ impl Others {
     /// The average number of processors that these programs have kept busy since the start;
     /// `None` if it is not known.
     pub(super) fn processors(&self) -> Option<f64> {
-        let elapsed = self.started.elapsed();
         let (before, now) = (self.start?, self.machine.busy_and_own_seconds()?);
+        // After the readings, which a busy machine may delay.
+        let elapsed = self.started.elapsed();
         (elapsed >= SHORTEST).then(|| processors(before, now, elapsed))
     }
 }

@@ -102,15 +102,23 @@ fn every_thread_runs_and_every_subject_has_its_samples() {
 #[test]
 fn slow_subject_does_not_use_the_time_of_the_fast() {
     let (fast, slow) = (Chain::new("fast", 1), Chain::new("slow", 200));
-    let outcome = measure(&[&fast, &slow], &Sampling { rounds_max: 20, ..sampling() }).unwrap();
-    let [fast, slow] = &outcome.subjects[..] else { panic!("two subjects") };
-    assert!(slow.iterations < fast.iterations / 4, "{} {}", slow.iterations, fast.iterations);
+    let mut seen = Vec::new();
+    let found = (0..ATTEMPTS).any(|_| {
+        let sampling = Sampling { rounds_max: 20, ..sampling() };
+        let outcome = measure(&[&fast, &slow], &sampling).unwrap();
+        let [fast, slow] = &outcome.subjects[..] else { panic!("two subjects") };
+        seen.push((slow.iterations, fast.iterations));
+        slow.iterations < fast.iterations / 4
+    });
+    assert!(found, "{seen:?}");
 }
 
 #[test]
 fn sample_too_short_for_the_timer_is_refused() {
     let short = Chain::new("short", 1);
-    let error = measure(&[&short], &Sampling { iterations_max: 3, ..sampling() }).unwrap_err();
+    // A sample that another thread interrupts is long enough.
+    let sampling = Sampling { iterations_max: 3, ..sampling() };
+    let error = (0..ATTEMPTS).find_map(|_| measure(&[&short], &sampling).err()).unwrap();
     assert!(matches!(error, Error::SampleTooShort { iterations: 3, .. }), "{error}");
     assert!(error.to_string().contains("give it more work"), "{error}");
 }
