@@ -67,9 +67,15 @@ impl Held {
 
 fn held() -> Held {
     let count = |folder: &str| fs::read_dir(folder).unwrap().count();
+    // The threads of ports, and none that runs another test.
+    let is_of_port = |task: &fs::DirEntry| {
+        let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        name.starts_with("haul")
+    };
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten().filter(is_of_port).count();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let mappings = maps.lines().filter(|line| line.contains("memfd:guest")).count();
-    Held { files: count("/proc/self/fd"), mappings, threads: count("/proc/self/task") }
+    Held { files: count("/proc/self/fd"), mappings, threads }
 }
 
 /// The resources at rest, sampled for half a second: a thread that closes a socket, and the socket,
@@ -170,14 +176,15 @@ struct Neighbour {
     front: Front,
     packets: u64,
     last: Instant,
-    longest: Duration,
+    /// The pauses of [`PAUSE_MAX`] or longer.
+    long: Vec<Duration>,
 }
 
 impl Neighbour {
     fn new() -> Self {
         let mut victim = Victim::new();
         let front = victim.front();
-        Self { victim, front, packets: 0, last: Instant::now(), longest: Duration::ZERO }
+        Self { victim, front, packets: 0, last: Instant::now(), long: Vec::new() }
     }
 
     /// Exchanges a packet in each direction: both must pass at once.
@@ -191,7 +198,8 @@ impl Neighbour {
         assert_eq!(port.tx_burst(pool, &mut burst), 1, "after {} packets", self.packets);
         port.service(pool).unwrap();
         self.packets += 1;
-        self.longest = self.longest.max(self.last.elapsed());
+        let pause = self.last.elapsed();
+        self.long.extend((pause >= PAUSE_MAX).then_some(pause));
         self.last = Instant::now();
     }
 }
@@ -241,7 +249,9 @@ fn thousand_leaving_guests_leak_nothing_and_block_no_port() {
     assert!(resets > 0 && resets < (TIMES + WARM) as u64, "{resets} resets");
     assert!(!victim.came.is_empty() && victim.counters().tx.packets > 0, "no load at all");
     assert!(neighbour.packets > TIMES as u64, "{} packets", neighbour.packets);
-    assert!(neighbour.longest < PAUSE_MAX, "{:?}", neighbour.longest);
+    // A port that waited for guests would do so at hundreds of half messages. The thread may have
+    // no processor for as long, but not so often.
+    assert!(neighbour.long.len() <= 2, "{:?}", neighbour.long);
     let counters = neighbour.victim.port.counters();
     assert_eq!((counters.rx.packets, counters.tx.packets), (neighbour.packets, neighbour.packets));
     assert_eq!((counters.resets, counters.tx.drops_sum()), (0, 0));

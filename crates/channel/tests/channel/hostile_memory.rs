@@ -376,7 +376,7 @@ fn sender_keeps_nothing_of_message_pinned_by_receiver() {
 /// This end frees the memory of a channel and of a pool although the peer pins pages of both.
 #[test]
 fn pages_pinned_by_peer_keep_no_memory_open_here() {
-    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    let (liar, mut victim) = Liar::meet_trusted(&patient());
     let kept = Pinned::in_pipe(&liar.memory, 10);
     liar.publish(0, [0, 7, 50_000, 0]);
     let (buffer, pool) = thread::scope(|scope| {

@@ -13,7 +13,7 @@ use crate::raw::{
     ABANDONED, CLAIMED, LANE_BYTES, LEASE_FILLED, Liar, OFFERED, PUBLISHED, PUSHED, REFUSED,
     receive, send,
 };
-use crate::support::{SHORT, impatient, pattern};
+use crate::support::{SHORT, impatient, patient, pattern};
 
 const DOUBLE: u64 = 6;
 const LEASE: u64 = 7;
@@ -23,17 +23,22 @@ const PIECES: u64 = 8;
 
 /// The victim receives a message by `double`, and may read the message's bytes. The liar writes
 /// no piece; `lie` runs after the target was offered.
-fn both_ways(bytes: &[u8], lie: impl FnOnce(&Liar) + Send) -> Result<Buffer, Error> {
-    both_ways_and_after(bytes, lie, |_, _| {})
+fn both_ways(
+    settings: &Settings,
+    bytes: &[u8],
+    lie: impl FnOnce(&Liar) + Send,
+) -> Result<Buffer, Error> {
+    both_ways_and_after(settings, bytes, lie, |_, _| {})
 }
 
 /// Like `both_ways`; `after` gets the result.
 fn both_ways_and_after(
+    settings: &Settings,
     bytes: &[u8],
     lie: impl FnOnce(&Liar) + Send,
     after: impl FnOnce(&Liar, &Result<Buffer, Error>),
 ) -> Result<Buffer, Error> {
-    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    let (liar, mut victim) = Liar::meet_trusted(settings);
     liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
     liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
     thread::scope(|scope| {
@@ -54,8 +59,8 @@ fn both_ways_and_after(
 #[test]
 fn receiver_reads_all_pieces_if_sender_writes_none() {
     let bytes = pattern(SIZE, 41);
-    assert!(both_ways(&bytes, |_| {}).unwrap()[..] == bytes);
-    assert!(both_ways(&bytes, |liar| liar.poke(ABANDONED, 1)).unwrap()[..] == bytes);
+    assert!(both_ways(&patient(), &bytes, |_| {}).unwrap()[..] == bytes);
+    assert!(both_ways(&patient(), &bytes, |liar| liar.poke(ABANDONED, 1)).unwrap()[..] == bytes);
 }
 
 /// If the counter is overwritten at any time, the result is a named error or a whole message.
@@ -66,7 +71,7 @@ fn overwritten_counter_hides_no_gap() {
         [0, u64::MAX, 1, 1 << 48, 1 << 24, (1 << 48) | (1 << 24), (1 << 48) | 0x00ff_ffff, 2 << 48];
     for scribble in scribbles {
         let start = Instant::now();
-        match both_ways(&bytes, |liar| liar.poke(CLAIMED, scribble)) {
+        match both_ways(&impatient(), &bytes, |liar| liar.poke(CLAIMED, scribble)) {
             Ok(got) => assert!(got[..] == bytes, "{scribble:#x}: torn"),
             Err(Error::Protocol { .. } | Error::Deadline { .. }) => {}
             Err(error) => panic!("{scribble:#x}: {error}"),
@@ -78,10 +83,11 @@ fn overwritten_counter_hides_no_gap() {
 #[test]
 fn impossible_count_of_pieces_is_named_error() {
     let bytes = pattern(SIZE, 47);
-    let error = both_ways(&bytes, |liar| liar.poke(PUSHED, PIECES + 1)).map(|got| got.len());
+    let error = both_ways(&patient(), &bytes, |liar| liar.poke(PUSHED, PIECES + 1));
+    let error = error.map(|got| got.len());
     // If the victim had already read everything, the lie has no effect.
     assert!(matches!(error, Ok(SIZE) | Err(Error::Protocol { .. })), "{error:?}");
-    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    let (liar, mut victim) = Liar::meet_trusted(&patient());
     liar.poke(PUSHED, u64::MAX);
     liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
     liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
@@ -103,7 +109,7 @@ fn claimed_piece_that_is_never_written_costs_deadline() {
             }
         }
     };
-    let error = both_ways_and_after(&bytes, claim_all, |liar, result| {
+    let error = both_ways_and_after(&impatient(), &bytes, claim_all, |liar, result| {
         if result.is_err() {
             assert_eq!(liar.peek(OFFERED + 8), 0, "the offer was withdrawn");
         }
@@ -134,7 +140,7 @@ fn received<T>(
     bytes: &[u8],
     act: impl FnOnce(&mut Channel) -> Result<T, Error>,
 ) -> (T, Option<u64>) {
-    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    let (liar, mut victim) = Liar::meet_trusted(&patient());
     liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
     liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
     thread::scope(|scope| {
@@ -168,7 +174,7 @@ fn exposed_target_is_offered_to_sender() {
     let bytes = pattern(SIZE, 67);
     let mut target = vec![0; SIZE];
     let address = target.as_mut_ptr().expose_provenance() as u64;
-    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    let (liar, mut victim) = Liar::meet_trusted(&patient());
     liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
     liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
     // SAFETY: the liar writes nothing, and is dropped before the target.
@@ -182,7 +188,7 @@ fn exposed_target_is_offered_to_sender() {
 fn receiver_ignores_reported_pieces_of_sender_without_offer() {
     let bytes = pattern(SIZE, 71);
     for reported in [1, PIECES - 1, PIECES, u64::MAX] {
-        let (liar, mut victim) = Liar::meet_trusted(&impatient());
+        let (liar, mut victim) = Liar::meet_trusted(&patient());
         liar.poke(PUSHED, reported);
         liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
         liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
@@ -253,8 +259,8 @@ fn mechanisms_that_need_trust_are_refused_without() {
 }
 
 /// The victim receives a message by a lease that the liar fills correctly. Returns the buffer and
-/// the pool.
-fn leased(liar: &Liar, victim: &mut Channel, size: usize) -> (Buffer, File) {
+/// the pool; an error if the liar had no processor for as long as the victim waits.
+fn leased(liar: &Liar, victim: &mut Channel, size: usize) -> Result<(Buffer, File), Error> {
     liar.publish(0, [0, LEASE, size as u64, 0]);
     thread::scope(|scope| {
         let filling = scope.spawn(move || {
@@ -264,9 +270,11 @@ fn leased(liar: &Liar, victim: &mut Channel, size: usize) -> (Buffer, File) {
             liar.poke(LEASE_FILLED, 1);
             pool
         });
-        let buffer = victim.recv().unwrap();
+        let received = victim.recv();
+        let pool = filling.join().unwrap();
+        let buffer = received?;
         assert!(buffer.iter().all(|byte| *byte == 7));
-        (buffer, filling.join().unwrap())
+        Ok((buffer, pool))
     })
 }
 
@@ -276,8 +284,15 @@ fn leased(liar: &Liar, victim: &mut Channel, size: usize) -> (Buffer, File) {
 fn lease_filled_too_late_does_not_change_target() {
     let size = 3 * 4096 + 100;
     for (start, end) in [(0, size), (4096, size), (4096, 8192)] {
-        let (liar, mut victim) = Liar::meet_trusted(&impatient());
-        let (mut buffer, pool) = leased(&liar, &mut victim, size);
+        let meet = |_| {
+            let (liar, mut victim) = Liar::meet_trusted(&impatient());
+            match leased(&liar, &mut victim, size) {
+                Ok((buffer, pool)) => Some((liar, victim, buffer, pool)),
+                Err(Error::Deadline { .. }) => None,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let (liar, mut victim, mut buffer, pool) = (0..20).find_map(meet).expect("one in time");
         liar.publish(1, [1, LEASE, (end - start) as u64, 0]);
         let error = victim.recv_into(&mut buffer[start..end]).unwrap_err();
         assert!(matches!(error, Error::Deadline { .. }), "{error}");

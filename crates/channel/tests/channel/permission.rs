@@ -11,10 +11,10 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use haul_channel::{Channel, Error, Listener, Mechanism, Settings, pair};
+use haul_channel::{Channel, Error, Listener, Mechanism, Settings};
 
 use crate::death::{SIZE, start};
-use crate::support::{SHORT, by, pattern};
+use crate::support::{SHORT, by, pattern, two};
 use crate::watched::{Answer, can_watch, watch};
 
 /// The arguments of prctl with PR_SET_PTRACER, in order.
@@ -84,12 +84,7 @@ pub(crate) fn send_by_name(path: &Path, mechanism: Mechanism) {
 /// Both ends of a channel that begins while another peer is named. Neither of these two ends can
 /// be named, so neither can be read.
 fn another_peer(settings: &Settings) -> (Channel, Channel) {
-    let (one, other) = pair().unwrap();
-    let accepting = thread::spawn({
-        let settings = settings.clone();
-        move || Channel::accept_over(other, &settings).unwrap()
-    });
-    (Channel::connect_over(one, settings).unwrap(), accepting.join().unwrap())
+    two(settings, settings)
 }
 
 #[test]

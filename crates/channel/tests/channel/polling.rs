@@ -56,7 +56,7 @@ fn try_recv_without_message_returns_at_once() {
     let (mut one, mut other) = ends(&by(Mechanism::Ring));
     let start = Instant::now();
     assert!(other.try_recv().unwrap().is_none());
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(40));
     one.send(b"x").unwrap_or_else(|error| panic!("{error}"));
     poll(other.as_fd());
     assert_eq!(other.recv().unwrap()[..], *b"x");

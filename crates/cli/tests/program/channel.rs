@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{
-    LIMIT, finish, haul, is_root, public_folder, run, run_with_input, unprivileged, wait_until,
-};
+use crate::patience::{attempts, wait_to_listen};
+use crate::{LIMIT, finish, haul, is_root, public_folder, run, run_with_input, unprivileged};
 
 /// Starts `haul channel recv`. If a sender already waits, the receiver may end before its socket
 /// is seen.
@@ -27,19 +26,6 @@ pub(super) fn receiver(socket: &Path, more: &[&str]) -> Child {
     let child = start_receiver(socket, more);
     wait_to_listen(socket);
     child
-}
-
-/// Waits until a process listens at a path; its socket appears a moment earlier.
-fn wait_to_listen(socket: &Path) {
-    const LISTENS: u32 = 1 << 16;
-    let listens = |line: &str| {
-        let fields: Vec<_> = line.split(' ').filter(|field| !field.is_empty()).collect();
-        let flags = fields.get(3).and_then(|flags| u32::from_str_radix(flags, 16).ok());
-        flags.is_some_and(|flags| flags & LISTENS != 0) && fields.last() == socket.to_str().as_ref()
-    };
-    wait_until(&format!("a process listens at {}", socket.display()), || {
-        fs::read_to_string("/proc/net/unix").unwrap().lines().any(listens)
-    });
 }
 
 pub(super) fn sender(socket: &Path, more: &[&str]) -> Command {
@@ -177,7 +163,7 @@ fn begun(socket: &Path, deadline: &str) -> (Child, Child) {
 #[test]
 fn stopped_receiver_ends_the_sender_at_its_deadline() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut sending, receiving) = begun(&folder.path().join("socket"), "3");
+    let (mut sending, receiving) = begun(&folder.path().join("socket"), "12");
     signal(&receiving, Signal::STOP);
     let mut input = sending.stdin.take().unwrap();
     // The ending sender closes the channel.
@@ -192,17 +178,23 @@ fn stopped_receiver_ends_the_sender_at_its_deadline() {
 
 #[test]
 fn sender_waits_for_slow_reader() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut sending, receiving) = begun(&folder.path().join("socket"), "4");
-    let mut input = sending.stdin.take().unwrap();
-    let bytes = text(8_000_000);
-    let expected = bytes.clone();
-    let feeding = thread::spawn(move || input.write_all(bytes.as_bytes()).unwrap());
-    thread::sleep(Duration::from_secs(9));
-    let receiving = thread::spawn(move || finish(receiving));
-    finish(sending).expect(0);
-    assert!(receiving.join().unwrap().expect(0).out == expected);
-    feeding.join().unwrap();
+    // The receiver may have no processor for as long as its sender waits.
+    attempts([4, 12], |deadline: u64| {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let (mut sending, receiving) = begun(&socket, &deadline.to_string());
+        let mut input = sending.stdin.take().unwrap();
+        let bytes = text(8_000_000);
+        let expected = bytes.clone();
+        let feeding = thread::spawn(move || input.write_all(bytes.as_bytes()));
+        thread::sleep(Duration::from_secs(2 * deadline + 1));
+        let receiving = thread::spawn(move || finish(receiving));
+        let sent = finish(sending);
+        let (received, fed) = (receiving.join().unwrap(), feeding.join().unwrap());
+        let has_all = sent.code == Some(0) && received.code == Some(0) && fed.is_ok();
+        assert!(!has_all || received.out == expected);
+        if has_all { Ok(()) } else { Err(format!("{sent:#?} {}", received.err)) }
+    });
 }
 
 #[test]

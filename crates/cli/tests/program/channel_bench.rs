@@ -214,21 +214,25 @@ fn records_count_processors_of_other_programs() {
         return;
     }
     let arguments = ["--sizes", "64KiB", "--mechanism", "auto", "--against", "pipe"];
-    let others = |busy: &str| {
+    let others = |busy: &str, budget: Duration| {
         let all = [&arguments[..], &["--target", "warm", "--busy-core", busy]].concat();
-        let mut command = haul(&["channel", "bench", "--json", "--budget", "1"]);
+        let budget = budget.as_secs_f64().to_string();
+        let mut command = haul(&["channel", "bench", "--json", "--budget", &budget]);
         let records = run(command.args(all)).expect(0).records();
         let record = of(&records, "haul:auto", "throughput")[0];
         record.others_processors().expect("the machine reports it")
     };
     let foreign = Foreign::start();
-    let counts = ["0", "1"].map(others);
-    drop(foreign);
-    // Other tests are other programs, too; they may use all processors.
+    // Other tests are other programs, too; they may use all processors. A hypervisor may take the
+    // processors of all of them.
     let all = thread::available_parallelism().unwrap().get() as f64;
-    for count in counts {
-        assert!((0.25..all + 0.1).contains(&count), "a foreign program: {counts:?}");
-    }
+    tries(&[1.0, 3.0, 9.0], |budget| {
+        let counts = ["0", "1"].map(|busy| others(busy, budget));
+        let is_counted = |count: &f64| (0.25..all + 0.1).contains(count);
+        let are_counted = counts.iter().all(is_counted);
+        if are_counted { Ok(()) } else { Err(format!("a foreign program: {counts:?}")) }
+    });
+    drop(foreign);
 }
 
 #[test]

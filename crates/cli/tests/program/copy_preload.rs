@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use haul_model::{Line, Record};
 
 use crate::heap_record::compiled;
-use crate::{haul, run};
+use crate::{haul, install, run};
 
 /// Builds the library beside the program under test.
 pub(crate) fn built() {
@@ -175,7 +175,7 @@ fn library_in_a_folder_with_a_space_is_refused() {
     fs::create_dir(&spaced).unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_haul"));
     for name in ["haul", "libhaul_copy.so"] {
-        fs::copy(program.with_file_name(name), spaced.join(name)).unwrap();
+        install(&program.with_file_name(name), &spaced.join(name));
     }
     let mut command = Command::new(spaced.join("haul"));
     command.args(["copy", "run", "--", "true"]).env("HAUL_TUNING", "off");

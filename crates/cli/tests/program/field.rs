@@ -42,7 +42,7 @@ fn change_of_nothing_is_recorded_by_name() {
         ("env:X=1", "wall", "s")
     );
     assert_eq!(record.samples.len(), 5);
-    assert!(record.samples.iter().all(|wall| (0.01..10.0).contains(wall)), "{record:?}");
+    assert!(record.samples.iter().all(|wall| (0.01..240.0).contains(wall)), "{record:?}");
     assert!(record.text("rerun").unwrap().starts_with("haul field --change env:X=1 "));
 }
 
@@ -123,8 +123,8 @@ fn server_is_loaded_once_it_is_ready() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let server = format!(
-        "sh -c 'echo start >> {0}; sleep 0.05; echo \"now ready\" >&2; \
-         trap \"echo end >> {0}; exit 0\" TERM; while :; do sleep 0.01; done'",
+        "sh -c 'echo start >> {0}; trap \"echo end >> {0}; exit 0\" TERM; sleep 0.05; \
+         echo \"now ready\" >&2; while :; do sleep 0.01; done'",
         log.display()
     );
     let load = format!("sh -c 'echo load >> {}; echo \"rate 50 MB/s\"'", log.display());

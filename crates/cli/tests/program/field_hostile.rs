@@ -196,7 +196,7 @@ fn server_that_does_not_serve_is_reported() {
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let pipe = pipe.display();
-    of(&format!("sh -c 'echo ready; : >{pipe}'"), &format!("sh -c 'cat {pipe}; sleep 0.3'"))
+    of(&format!("sh -c 'echo ready; : >{pipe}'"), &format!("sh -c 'cat {pipe}; sleep 5'"))
         .expect(1)
         .says(&["did not outlive its load"]);
     let serves = format!("sh -c 'echo ready; sleep {time}'");

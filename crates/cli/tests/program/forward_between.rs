@@ -264,16 +264,16 @@ fn queue_pairs_have_a_worker_each_or_share_one() {
             let inside = finish(guest).expect(0).records();
             let outside = finish(switch).expect(0).records();
             let came = each_queue(&inside, "packets", "virtio0", "rx");
+            // Each queue pair had at least a fifth of the packets.
             let all = came.iter().sum::<f64>();
-            if all > 0.0 { Ok((outside, inside, came)) } else { Err("no packet".to_owned()) }
+            let have_share = came.len() == 2 && came.iter().all(|packets| *packets > all / 5.0);
+            if have_share { Ok((outside, inside, came)) } else { Err(format!("{came:?}")) }
         });
         let sent = each_queue(&outside, "packets", "vhost0", "tx");
-        assert_eq!((came.len(), sent.len()), (2, 2), "{inside:#?} {outside:#?}");
-        // Each queue pair had at least a fifth of the packets, and the received packets were
-        // checked.
+        assert_eq!(sent.len(), 2, "{outside:#?}");
+        // The received packets were checked.
         let (all_came, all_sent) = (came.iter().sum::<f64>(), sent.iter().sum::<f64>());
-        assert!(came.iter().all(|packets| *packets > all_came / 5.0), "{came:?}");
-        assert!(all_came > 0.0 && all_sent >= all_came, "{came:?} {sent:?}");
+        assert!(all_sent >= all_came, "{came:?} {sent:?}");
         let checked = each_queue(&inside, "packets", "sink0", "tx");
         assert_eq!(checked.iter().sum::<f64>(), all_came);
         assert_eq!(value(&inside, "duplicates", &[]), 0.0);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use haul_model::{Kind, Record};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::patience::{option, tries};
-use crate::{Ran, finish, haul, run};
+use crate::patience::{option, tries, wait_to_listen};
+use crate::{Ran, finish, haul, run, wait_until};
 
 /// Longest time that a busy machine may need until a program has its socket.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,14 +39,11 @@ impl Forwarder {
             assert!(begun.elapsed() < PATIENCE, "no socket at {}", socket.display());
             thread::sleep(Duration::from_millis(5));
         }
+        wait_to_listen(&socket);
         Self { child, socket, runtime: runtime.to_path_buf() }
     }
 
-    fn watch(&self, words: &[&str]) -> Ran {
-        self.watch_for(Duration::from_millis(300), words)
-    }
-
-    fn watch_for(&self, time: Duration, words: &[&str]) -> Ran {
+    fn watch(&self, time: Duration, words: &[&str]) -> Ran {
         let time = option(time);
         let words = [&["pcie", "watch", "--for", &time, "--every", "100ms", "--json"], words];
         run(haul(&words.concat()).env("XDG_RUNTIME_DIR", &self.runtime))
@@ -78,7 +75,7 @@ fn watch_shows_bursts_and_link_of_modelled_nic() {
     let forwarder = Forwarder::start(folder.path(), [nic, "null"], Some(&socket));
     // On a busy machine, the forwarder may have no processor time while it is watched.
     let records = tries(&[0.3, 1.0, 4.0, 16.0], |time| {
-        let ran = forwarder.watch_for(time, &["--socket", socket.to_str().unwrap()]).expect(0);
+        let ran = forwarder.watch(time, &["--socket", socket.to_str().unwrap()]).expect(0);
         let records = ran.records();
         let has_packets = |it: &Record| it.parameters["packets_counted"].as_u64() > Some(0);
         let queues = of(&records, "haul-", "packets");
@@ -125,13 +122,19 @@ fn forwarder_is_found_automatically_and_leaves_nothing() {
     let ports = ["null:size=64", "null"];
     let first = Forwarder::start(folder.path(), ports, None);
     let process = first.child.id().to_string();
-    let records = first.watch(&["--pid", &process]).expect(0).records();
-    assert_eq!(of(&records, "haul-", "packets").len(), 4);
+    let found = |name: &[&str], what: (&str, &str), count: usize| {
+        // On a busy machine, the forwarder may have no processor time while it is watched.
+        tries(&[0.3, 1.0, 4.0, 16.0], |time| {
+            let records = first.watch(time, name).expect(0).records();
+            let has_all = of(&records, what.0, what.1).len() == count;
+            if has_all { Ok(records) } else { Err(format!("{records:#?}")) }
+        })
+    };
+    let records = found(&["--pid", &process], ("haul-", "packets"), 4);
     let note = records[0].parameters["note"].as_str().unwrap();
     assert!(note.contains("haul_null") && note.contains("--nic"), "{note}");
     let prefix = format!("forward-{process}");
-    let named = first.watch(&["--file-prefix", &prefix, "--nic", "ice"]).expect(0).records();
-    assert_eq!(of(&named, "haul", "inbound_read").len(), 2);
+    found(&["--file-prefix", &prefix, "--nic", "ice"], ("haul", "inbound_read"), 2);
     // A killed forwarder leaves its socket, which does not count as a program. The next forwarder
     // removes the socket; that forwarder may belong to a test that runs at the same time.
     let (left, runtime) = (first.socket.clone(), first.runtime.clone());
@@ -139,7 +142,7 @@ fn forwarder_is_found_automatically_and_leaves_nothing() {
     let mut gone = haul(&["pcie", "watch", "--for", "1s", "--file-prefix", &prefix]);
     run(gone.env("XDG_RUNTIME_DIR", &runtime)).expect(1).says(&["start"]);
     let second = Forwarder::start(folder.path(), ports, None);
-    assert!(!left.exists() && !left.parent().unwrap().exists());
+    wait_until("the socket is removed", || !left.exists() && !left.parent().unwrap().exists());
     let own = second.socket.clone();
     second.end(Signal::TERM).expect(0);
     assert!(!own.exists() && !own.parent().unwrap().exists());
@@ -152,7 +155,7 @@ fn forwarder_with_private_runtime_folder_is_found_by_process_and_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = haul(&["forward", "--json", "--port", "nic:model=ice,rate=1M"]);
     // The forwarder ends by itself if this test fails.
-    command.args(["--port", "null", "--for", "30s"]).env("RUNTIME_DIRECTORY", folder.path());
+    command.args(["--port", "null", "--for", "4m"]).env("RUNTIME_DIRECTORY", folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let prefix = format!("forward-{}", child.id());
@@ -162,17 +165,25 @@ fn forwarder_with_private_runtime_folder_is_found_by_process_and_prefix() {
         assert!(begun.elapsed() < PATIENCE, "no socket at {}", socket.display());
         thread::sleep(Duration::from_millis(5));
     }
+    wait_to_listen(&socket);
     let process = child.id().to_string();
     for words in [["--pid", &process], ["--file-prefix", &prefix]] {
-        let mut command = haul(&["pcie", "watch", "--for", "300ms", "--json"]);
-        command.args(words).env_remove("XDG_RUNTIME_DIR").env_remove("RUNTIME_DIRECTORY");
-        let records = run(&mut command).expect(0).records();
-        assert_eq!(of(&records, "haul", "to_host").len(), 1, "{words:?}: {records:#?}");
+        tries(&[0.3, 1.0, 4.0, 16.0], |time| {
+            let mut command = haul(&["pcie", "watch", "--for", &option(time), "--json"]);
+            command.args(words).env_remove("XDG_RUNTIME_DIR").env_remove("RUNTIME_DIRECTORY");
+            let records = run(&mut command).expect(0).records();
+            let has_one = of(&records, "haul", "to_host").len() == 1;
+            if has_one { Ok(()) } else { Err(format!("{words:?}: {records:#?}")) }
+        });
     }
     // The watcher gets the folder through its own variable, as if both belonged to one service.
-    let mut command = haul(&["pcie", "watch", "--for", "300ms", "--file-prefix", &prefix]);
-    let ran = run(command.env("RUNTIME_DIRECTORY", folder.path())).expect(0);
-    assert!(ran.out.contains("by the estimate, ice"), "{ran:#?}");
+    tries(&[0.3, 1.0, 4.0, 16.0], |time| {
+        let mut command = haul(&["pcie", "watch", "--for", &option(time)]);
+        command.args(["--file-prefix", &prefix]).env("RUNTIME_DIRECTORY", folder.path());
+        let ran = run(&mut command).expect(0);
+        let has_estimate = ran.out.contains("by the estimate, ice");
+        if has_estimate { Ok(()) } else { Err(format!("{ran:#?}")) }
+    });
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     finish(child).expect(128 + 2);
     assert!(!socket.exists());

@@ -2,8 +2,10 @@
 //! only after seconds.
 
 use std::fmt::Debug;
+use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -61,4 +63,17 @@ pub(crate) fn read_until(pipe: &mut (impl Read + AsFd), text: &str) {
         true
     });
     rustix::fs::fcntl_setfl(&*pipe, OFlags::empty()).unwrap();
+}
+
+/// Waits until a process listens at a path; its socket appears a moment earlier.
+pub(crate) fn wait_to_listen(socket: &Path) {
+    const LISTENS: u32 = 1 << 16;
+    let listens = |line: &str| {
+        let fields: Vec<_> = line.split(' ').filter(|field| !field.is_empty()).collect();
+        let flags = fields.get(3).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        flags.is_some_and(|flags| flags & LISTENS != 0) && fields.last() == socket.to_str().as_ref()
+    };
+    wait_until(&format!("a process listens at {}", socket.display()), || {
+        fs::read_to_string("/proc/net/unix").unwrap().lines().any(listens)
+    });
 }

@@ -100,11 +100,14 @@ fn second_signal_after_a_moment_aborts_and_leaves_no_file() {
     let mut child = start(haul(&arguments).env("TMPDIR", &temporary));
     wait_until("a folder of steps exists", || fs::read_dir(&temporary).unwrap().count() > 0);
     // The command's driver hangs, so the run cannot end by itself.
-    let driver = || children(child.id()).into_iter().next();
-    wait_until("a driver runs", || driver().is_some());
-    for driver in children(child.id()) {
-        let _ = kill_process(Pid::from_raw(driver.cast_signed()).unwrap(), Signal::STOP);
-    }
+    // A driver may end before it is stopped; another one follows.
+    wait_until("a driver is stopped", || {
+        children(child.id()).into_iter().any(|driver| {
+            let _ = kill_process(Pid::from_raw(driver.cast_signed()).unwrap(), Signal::STOP);
+            let stat = fs::read_to_string(format!("/proc/{driver}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, after)| after.starts_with('T'))
+        })
+    });
     signal(&child, Signal::TERM);
     wait_until_moment_is_over(&mut child);
     let drivers = children(child.id());

@@ -293,6 +293,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let running = forward(100_000);
+        // The worker may get its first processor time late.
+        while running.snapshot().ports.is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let modelled = Some(json!({ "nic": "ice" }));
         let about = |name: &str, driver: &str, modelled| PortAbout {
             name: name.into(),

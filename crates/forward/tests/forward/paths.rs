@@ -3,10 +3,13 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use haul_forward::{
     Pcap, PcapSettings, Replay, Role, Vhost, VhostSettings, Virtio, VirtioSettings,
 };
+
+use crate::support::LONG;
 
 /// The ID of a user that runs no test.
 const OTHER_USER: u32 = 54_321;
@@ -85,13 +88,19 @@ fn file_in_the_way_of_socket_is_named_with_owner() {
     let held = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     assert!(vhost(&socket).contains("another process has it"));
     drop(held);
+    // Until its program runs, a process that another test starts has a copy of the socket.
+    let start = Instant::now();
+    while std::os::unix::net::UnixStream::connect(&socket).is_ok() {
+        assert!(start.elapsed() < LONG, "another process listens");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let lock = fs::File::open(folder.path()).unwrap();
     lock.lock().unwrap();
     let message = vhost(&socket);
     let own = format!("process {} of user", std::process::id());
     let is_named = message.contains(&own) || message.contains("another process has locked");
     assert!(is_named && message.contains("end that process"), "{message}");
-    drop(lock);
+    lock.unlock().unwrap();
     drop(Vhost::open("v", &VhostSettings::new(&socket)).unwrap());
 }
 

@@ -31,7 +31,7 @@ const RECORDS: &str = "watch.jsonl";
 /// Name of the page in the same folder.
 const PAGE: &str = "watch.html";
 /// Longest time that a program may need for an answer.
-const DEADLINE: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_secs(10);
 /// Interval between two checks for the end.
 const NAP: Duration = Duration::from_millis(20);
 /// Room for the records of a day, and their page.

@@ -242,12 +242,15 @@ impl Device {
             (if self.is_beside && is_to_guest { active.ahead() } else { active }, lost)
         });
         let is_active = started.is_some();
+        if is_active {
+            // Before the worker can report what is wrong with the ring.
+            self.last.record_ring_start();
+        }
         let before = locked(&ring.slot).install(started, vring.call.clone());
         drop(before);
         ring.is_active.store(is_active, Ordering::Relaxed);
         ring.size.store(vring.size, Ordering::Relaxed);
         if is_active {
-            self.last.record_ring_start();
             // A back end that was killed may have published used chains without a call.
             vring.call.iter().for_each(|call| self.caller.call(call.as_fd()));
         }
