@@ -327,7 +327,8 @@ fn processes_free_blocks_of_each_other() {
     let before = live_blocks(&first.ask("work"));
     // The primary process's memory grows and shrinks while secondary processes leave.
     for _ in 0..10 {
-        assert!(first.ask("give").starts_with("done"));
+        let given = first.ask("give");
+        assert!(given.starts_with("done"), "{given}");
         let outcome = run(&mut secondary(&machine, &program, "exchange"), "");
         assert!(outcome.is_success && outcome.text.contains(SERVES), "{}", outcome.text);
         let after = live_blocks(&first.ask("take"));
