@@ -100,6 +100,10 @@ pub unsafe trait Engine: Send + Sync + fmt::Debug {
         true
     }
 
+    /// Makes [`is_ready`](Self::is_ready) true soon, because operations are expected. Does not
+    /// wait.
+    fn rouse(&self) {}
+
     /// Whether the engine lately had no processor of its own, so that the CPU should do some
     /// operations before it is tried again. Each call counts as one of them, with this many bytes.
     fn skips_one(&self, bytes: usize) -> bool {

@@ -13,6 +13,7 @@ use crate::contract::{Engine, Facts};
 use crate::cpu;
 use crate::operation::{Operation, Request};
 use crate::outcome::{Failed, Outcome, Refusal, Trouble, Value};
+use crate::series::Series;
 use crate::settings::Settings;
 use crate::slots::{DONE, Index, Slots};
 use crate::watcher::{Watched, Watcher};
@@ -28,6 +29,8 @@ pub(crate) struct Inner {
     /// The CPU does shorter operations in any state of the engine: all without an engine, and those
     /// without bytes.
     pub(crate) engine_min: usize,
+    /// The operations that the CPU did because the engine was not ready.
+    pub(crate) series: Series,
     /// The number of the process in which the engine can be used.
     pub(crate) usable_in: AtomicU64,
     /// Buffers whose handle was dropped while their operation was pending.
@@ -132,12 +135,7 @@ impl Inner {
         if !has || overlaps || length > self.facts.length_max {
             return None;
         }
-        let Settings { wake_min, crowded_min, .. } = self.settings;
-        let is_left_to_cpu = || {
-            length < crowded_min && engine.skips_one(length)
-                || length < wake_min && !engine.is_ready()
-        };
-        if wake_min > 0 && is_left_to_cpu() || !self.is_usable(engine, here) {
+        if self.is_left_to_cpu(engine, length) || !self.is_usable(engine, here) {
             return None;
         }
         let index = self.slots.take().or_else(|| {
@@ -147,6 +145,25 @@ impl Inner {
         // SAFETY: this thread has just taken the slot.
         unsafe { self.slots.put(index, *request) };
         Some(index)
+    }
+
+    /// Whether the CPU does an operation that the engine could do, because that is faster now.
+    fn is_left_to_cpu(&self, engine: &dyn Engine, length: usize) -> bool {
+        let Settings { wake_min, crowded_min, .. } = self.settings;
+        if wake_min == 0 {
+            return false;
+        }
+        if length < crowded_min && engine.skips_one(length) {
+            return true;
+        }
+        if length >= wake_min || engine.is_ready() {
+            return false;
+        }
+        if self.series.reaches(length, wake_min) {
+            // This operation would be over before the engine is awake.
+            engine.rouse();
+        }
+        true
     }
 
     /// Starts an operation that was accepted. Returns false, and gives up its slot, if the engine

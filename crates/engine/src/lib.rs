@@ -40,6 +40,7 @@
 //! - `lists`: the operations over lists of buffers;
 //! - `bell`: an event for the end of operations;
 //! - `watcher`: looks for ends where an engine reports none;
+//! - `series`: operations that follow each other soon;
 //! - `settings`: how a queue routes operations;
 //! - `inner`: routes operations to an engine or to the CPU, and waits;
 //! - `flight`: an operation that an engine has, without its buffers;
@@ -74,6 +75,7 @@ mod place;
 mod queue;
 mod ring;
 mod scope;
+mod series;
 mod settings;
 mod slots;
 mod sync;

@@ -12,13 +12,15 @@ use crate::dsa::{Dsa, Options, Sysfs};
 use crate::inner::Inner;
 use crate::operation::Verb;
 use crate::outcome::{Error, Trouble};
+use crate::series::Series;
 use crate::settings::Settings;
 use crate::slots::{SLOTS_MAX, Slots};
 use crate::watcher::Watcher;
 use crate::worker::{Worker, WorkerSettings};
 
-/// The size in bytes from which `auto` wakes a sleeping helper thread. A stated default: at 10 GB/s
-/// a copy of 100 us, which is long beside a system call.
+/// The size in bytes from which `auto` wakes a sleeping helper thread, and the sum of the sizes of
+/// shorter operations, one soon after the other, after which it wakes the thread for the next ones.
+/// A stated default: at 10 GB/s a copy of 100 us, which is long beside a system call.
 pub const WAKE_MIN: usize = 1 << 20;
 
 /// A queue of operations in front of an engine. All threads may use it; a clone is the same queue.
@@ -169,8 +171,18 @@ impl Queue {
         let usable_in = AtomicU64::new(Here::now().number());
         let (watcher, orphans) = (Watcher::default(), Mutex::new(Vec::new()));
         let engine_min = if engine.is_some() { settings.cpu_below.max(1) } else { usize::MAX };
-        let inner =
-            Inner { watcher, engine, slots, facts, settings, engine_min, usable_in, orphans };
+        let series = Series::new(WorkerSettings::default().polls_for);
+        let inner = Inner {
+            watcher,
+            engine,
+            slots,
+            facts,
+            settings,
+            engine_min,
+            series,
+            usable_in,
+            orphans,
+        };
         Self { inner: Arc::new(inner) }
     }
 

@@ -11,7 +11,9 @@ pub struct Settings {
     /// The CPU does shorter operations in the call that submits them.
     pub cpu_below: usize,
     /// While the engine is not [ready](Engine::is_ready), the CPU also does operations that are
-    /// shorter than this. If this is 0, [`crowded_min`](Self::crowded_min) has no effect.
+    /// shorter than this, until a series of them that the engine would have been ready for has this
+    /// many bytes; then the queue makes the engine ready for the next ones. If this is 0,
+    /// [`crowded_min`](Self::crowded_min) has no effect.
     pub wake_min: usize,
     /// While the engine is [crowded](Engine::skips_one), the CPU also does operations that are
     /// shorter than this.

@@ -19,13 +19,13 @@ use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, compiler_fence};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haul_peer::fork::Thread;
 
 use crate::contract::{Engine, Facts, Kind};
 use crate::cpu::{PIECE_MAX, Pieces};
-use crate::crowd::{Crowd, Whereabouts};
+use crate::crowd::{Crowd, LONG, Whereabouts};
 use crate::operation::Verb;
 use crate::outcome::{Error, Refusal};
 use crate::place;
@@ -37,9 +37,9 @@ use crate::sys;
 /// The longest operation in bytes: as many large pieces as the word of a slot can count.
 const LENGTH_MAX: usize = PIECE_MAX * ring::PIECES_MAX as usize;
 
-/// When an operation of at least this many bytes has ended, the thread checks whether another
-/// thread has had its processor: a system call of some 0.2 us beside 2 us or more.
-const LONG: usize = 256 << 10;
+/// From this length on, the thread measures the time of an operation, beside which a reading of the
+/// clock is short.
+const TIMED: usize = 32 << 10;
 
 /// How long the thread sleeps at a time if it may miss a submission. A stated default.
 const NAP: Duration = Duration::from_millis(10);
@@ -188,6 +188,11 @@ unsafe impl Engine for Worker {
         self.shared.asleep.load(Relaxed) == AWAKE
     }
 
+    fn rouse(&self) {
+        // If the kernel refuses, the thread sleeps on, and the CPU does the next operations too.
+        self.shared.wake();
+    }
+
     fn skips_one(&self, bytes: usize) -> bool {
         self.shared.crowd.skips_one(bytes)
     }
@@ -233,11 +238,16 @@ impl Shared {
         OWN.set(self);
         let (mut polls_for, mut own) = (self.polls_for, Whereabouts::new());
         while let Some(entry) = self.next(&mut polls_for, &mut own) {
+            let pieces = Pieces::of(entry.request);
+            let bytes = pieces.bytes(pieces.count());
+            let begun = (bytes >= TIMED).then(Instant::now);
             self.works.0.store(true, Relaxed);
-            let was_long = self.work(entry);
+            self.work(entry, &pieces);
             self.works.0.store(false, Relaxed);
-            if was_long {
-                own.note_loss(&self.crowd);
+            match begun.map(|begun| begun.elapsed()) {
+                Some(time) if bytes >= LONG => own.note_long(time, &self.crowd),
+                Some(time) => own.note_short(bytes, time, &self.crowd),
+                None => {}
             }
         }
     }
@@ -279,10 +289,12 @@ impl Shared {
     fn poll(&self, polls_for: Duration) -> Option<Entry> {
         /// The polls between two reads of the clock.
         const BATCH: u32 = 64;
-        if polls_for.is_zero() {
-            return self.ring.take();
+        // The first poll reads no clock.
+        let next = self.ring.take();
+        if next.is_some() || polls_for.is_zero() {
+            return next;
         }
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         loop {
             for _ in 0..BATCH {
                 if let Some(entry) = self.ring.take() {
@@ -296,23 +308,22 @@ impl Shared {
         }
     }
 
-    /// Copies pieces from the front. Returns whether the operation is long.
-    fn work(&self, entry: Entry) -> bool {
-        let Entry { index, generation, request } = entry;
-        let (slots, pieces) = (&self.slots, Pieces::of(request));
-        let count = pieces.count();
+    /// Copies pieces from the front.
+    fn work(&self, entry: Entry, pieces: &Pieces) {
+        let Entry { index, generation, .. } = entry;
+        let (slots, count) = (&self.slots, pieces.count());
         if count == 1 {
             if !slots.claim(index, generation) {
                 slots.let_go(index, generation);
-                return false;
+                return;
             }
             // SAFETY: this thread has claimed the operation, whose memory is valid until its end.
             let outcome = unsafe { pieces.execute(0) };
             // SAFETY: it was claimed once. This thread does not access the slot afterwards.
             unsafe { slots.end_and_let_go(index, generation, outcome) };
-            return false;
+            return;
         }
-        let (word, is_long) = (slots.word(index), pieces.bytes(count) >= LONG);
+        let word = slots.word(index);
         // If the caller has done all pieces, the operation may have ended, and none is claimed.
         while let Some(piece) = ring::claim_front(word, count) {
             // SAFETY: this thread has claimed the piece, and the memory is valid until the
@@ -325,11 +336,10 @@ impl Shared {
                 // SAFETY: all pieces are done, and only one thread completes the last one. This
                 // thread does not access the slot afterwards.
                 unsafe { slots.end_and_let_go(index, generation, outcome) };
-                return is_long;
+                return;
             }
         }
         slots.let_go(index, generation);
-        is_long
     }
 
     /// Copies one piece from the back. Returns false if every piece is claimed.

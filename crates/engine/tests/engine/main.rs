@@ -21,5 +21,6 @@ mod memory;
 mod ordered;
 mod panics;
 mod queue;
+mod series;
 mod support;
 mod whereabouts;
