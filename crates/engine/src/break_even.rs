@@ -17,12 +17,13 @@ pub const BREAK_EVEN: usize = 64 << 10;
 pub struct BreakEven {
     /// While the helper thread has a processor of its own.
     pub idle: usize,
-    /// While it has none, because other threads keep the processors busy.
+    /// For a while after other threads have taken it: copies below 256 KiB after each such loss,
+    /// longer ones if the thread has lost more than two thirds of its time.
     pub busy: usize,
 }
 
 impl Default for BreakEven {
-    /// [`BREAK_EVEN`], and never while the processors are busy.
+    /// [`BREAK_EVEN`], and never for a while after a loss.
     fn default() -> Self {
         Self { idle: BREAK_EVEN, busy: usize::MAX }
     }

@@ -104,8 +104,8 @@ pub unsafe trait Engine: Send + Sync + fmt::Debug {
     /// wait.
     fn rouse(&self) {}
 
-    /// Whether the engine lately had no processor of its own, so that the CPU should do some
-    /// operations before it is tried again. Each call counts as one of them, with this many bytes.
+    /// Whether the engine lately lost its processor, so that the CPU should do some operations
+    /// before it is tried again. Each call counts as one of them, with this many bytes.
     fn skips_one(&self, bytes: usize) -> bool {
         let _ = bytes;
         false

@@ -9,14 +9,14 @@
 //! Another thread may take the helper thread's processor for some milliseconds, perhaps in the
 //! middle of a piece that the caller waits for. After such a loss, the helper thread may run
 //! everywhere until it is woken again, and that queue lets the CPU do
-//! - short operations for a while: each gains less than a thousandth of a loss;
-//! - long ones only if the thread has lost far more time than it has worked for them.
+//! - short operations for a while: all of them together gain less than a loss takes;
+//! - long ones only if the thread has lost more than twice the time that it has worked for them.
 
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::sync::{AtomicU32, AtomicUsize, Relaxed};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Relaxed};
 use crate::sys;
 
 /// The least bytes of a long operation.
@@ -25,22 +25,31 @@ pub(crate) const LONG: usize = 256 << 10;
 /// How many KiB of long operations the CPU does if the helper thread comes to none of an
 /// operation's pieces. A stated default: the caller has lost less than the time of 1 MiB, and a
 /// program that takes the processor for 3 ms keeps it for that of 64 MiB.
-const SKIPPED_ABSENT: u32 = 16 << 10;
-/// How many KiB of short operations the CPU does then, and of long ones after the first loss that
-/// is not accepted. A stated default: such an attempt costs about as much as 1 MiB, so it costs 2%.
-const SKIPPED_MIN: u32 = 64 << 10;
-/// How many KiB of short operations the CPU does after the first loss. A stated default: with
-/// 30 GB/s, they take twenty times as long as a loss.
-const SKIPPED_SHORT: u32 = 2 << 20;
-/// The largest number of KiB, after repeated trouble.
-const SKIPPED_MAX: u32 = 64 << 20;
+const ABSENT_KIB: u32 = 16 << 10;
+/// How many short operations the CPU does then.
+const ABSENT_OPERATIONS: u32 = 64;
+/// How many KiB of long operations the CPU does if the thread shares its caller's processor, and
+/// after the first loss that is not accepted. A stated default: such an attempt costs about as much
+/// as 1 MiB, so it costs 2%.
+const KIB_MIN: u32 = 64 << 10;
+/// The largest number of KiB, after repeated loss.
+const KIB_MAX: u32 = 64 << 20;
+
+/// For how many times a loss the CPU does short operations after it. A stated default: so losses
+/// take a twentieth of the time.
+const LOSSES: u32 = 20;
+/// The loss from which on more changes nothing: perhaps the whole machine has stopped.
+const LOSS_MAX: Duration = Duration::from_millis(50);
+/// How many short operations the CPU does between two readings of the clock.
+const UNREAD: u32 = 16;
 
 /// How much lost time a caller accepts for the time that the helper thread works. A stated default:
-/// the caller gains most of that time, and waits for a piece in less than a third of the losses
-/// (Emerald Rapids: beside a program that takes every other 3 ms, 256 KiB to 16 MiB take 0.6 to 0.8
-/// of the CPU's time).
+/// a caller that waits or computes meanwhile gains most of that time, and waits for a piece in less
+/// than a third of the losses (Emerald Rapids: beside a program that takes every other 3 ms, 256
+/// KiB to 16 MiB take 0.6 to 0.8 of the CPU's time). Work while the next operation waits is not
+/// counted: then a loss always delays a piece.
 const ACCEPTED_LOSS: u32 = 2;
-/// The longest loss that is accepted after any gain.
+/// The longest loss that is accepted after any work.
 const CREDIT_MAX: Duration = Duration::from_millis(20);
 
 /// The shortest time between two moves. A stated default: a move costs some 10 us, and callers on
@@ -58,15 +67,22 @@ const LOSS_SHARE: u32 = 8;
 pub(crate) struct Crowd {
     /// The processor of the thread that woke the helper thread last.
     woken_from: AtomicUsize,
-    /// How many KiB of long and of short operations the CPU should do yet.
-    long: AtomicU32,
-    short: AtomicU32,
+    /// How many KiB of long operations the CPU should do yet.
+    long_left: AtomicU32,
+    /// How many short operations the CPU should do before the clock is read again.
+    short_left: AtomicU32,
+    /// Until when the CPU should do short operations, in microseconds of [`sys::clock`].
+    short_until: AtomicU64,
 }
 
 impl Crowd {
     pub(crate) fn new() -> Self {
-        let none = || AtomicU32::new(0);
-        Self { woken_from: AtomicUsize::new(usize::MAX), long: none(), short: none() }
+        Self {
+            woken_from: AtomicUsize::new(usize::MAX),
+            long_left: AtomicU32::new(0),
+            short_left: AtomicU32::new(0),
+            short_until: AtomicU64::new(0),
+        }
     }
 
     /// The calling thread is about to wake the helper thread.
@@ -74,27 +90,42 @@ impl Crowd {
         self.woken_from.store(sys::cpu(), Relaxed);
     }
 
-    /// The helper thread came to no piece of an operation, or may not leave its caller's processor.
+    /// The helper thread came to no piece of an operation.
     pub(crate) fn note_absence(&self) {
-        leave_to_cpu(&self.long, SKIPPED_ABSENT);
-        leave_to_cpu(&self.short, SKIPPED_MIN);
+        raise(&self.long_left, ABSENT_KIB);
+        raise(&self.short_left, ABSENT_OPERATIONS);
+    }
+
+    /// The helper thread may not leave its caller's processor.
+    fn note_shared(&self) {
+        raise(&self.long_left, KIB_MIN);
+        raise(&self.short_left, ABSENT_OPERATIONS);
+    }
+
+    /// Lets the CPU do short operations until that time.
+    fn leave_short_until(&self, time: Duration) {
+        self.short_until.store(time.as_micros() as u64, Relaxed);
+        raise(&self.short_left, UNREAD);
     }
 
     /// Whether the CPU should do the next operation, which is counted. It has this many bytes.
     pub(crate) fn skips_one(&self, bytes: usize) -> bool {
-        let skipped = if bytes < LONG { &self.short } else { &self.long };
-        let left = skipped.load(Relaxed);
-        if left > 0 {
-            let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).max(1);
-            skipped.store(left.saturating_sub(kib), Relaxed);
+        let is_long = bytes >= LONG;
+        let left = if is_long { &self.long_left } else { &self.short_left };
+        let counted = left.load(Relaxed);
+        if counted == 0 {
+            return false;
         }
-        left > 0
+        let counts = if is_long { u32::try_from(bytes >> 10).unwrap_or(u32::MAX) } else { 1 };
+        let rest = counted.saturating_sub(counts);
+        let is_early = || (sys::clock().as_micros() as u64) < self.short_until.load(Relaxed);
+        left.store(if rest == 0 && !is_long && is_early() { UNREAD } else { rest }, Relaxed);
+        true
     }
 }
 
-/// Lets the CPU do at least this many KiB of the next operations.
-fn leave_to_cpu(skipped: &AtomicU32, kib: u32) {
-    skipped.store(skipped.load(Relaxed).max(kib), Relaxed);
+fn raise(number: &AtomicU32, least: u32) {
+    number.store(number.load(Relaxed).max(least), Relaxed);
 }
 
 /// What the helper thread knows about its processor.
@@ -107,24 +138,13 @@ pub(crate) struct Whereabouts {
     seen: Option<(Instant, Duration)>,
     /// The loss that is accepted after the work for long operations.
     credit: Duration,
-    /// How many KiB of long and of short operations the CPU does after the next loss.
-    long: u32,
-    short: u32,
-    /// The bytes of short operations since the last loss.
-    short_bytes: usize,
+    /// How many KiB of long operations the CPU does after the next loss that is not accepted.
+    next_kib: u32,
 }
 
 impl Whereabouts {
     pub(crate) fn new() -> Self {
-        Self {
-            avoided: None,
-            moved: None,
-            seen: now(),
-            credit: Duration::ZERO,
-            long: SKIPPED_MIN,
-            short: SKIPPED_SHORT / 2,
-            short_bytes: 0,
-        }
+        Self { avoided: None, moved: None, seen: now(), credit: Duration::ZERO, next_kib: KIB_MIN }
     }
 
     /// Keeps this thread, which was just woken, off the processor of the thread that woke it.
@@ -135,7 +155,7 @@ impl Whereabouts {
         let has_left = !is_known && self.leave(waker);
         let is_apart = has_left || waker != sys::cpu();
         if !is_apart {
-            crowd.note_absence();
+            crowd.note_shared();
         }
         self.seen = now();
         is_apart
@@ -177,42 +197,51 @@ impl Whereabouts {
     }
 
     /// Notes whether another thread has had the processor during a long operation, which took this
-    /// time, or since the last one. The thread has not slept since then. Cost: a system call.
-    pub(crate) fn note_long(&mut self, of_operation: Duration, crowd: &Crowd) {
-        let before = std::mem::replace(&mut self.seen, now());
-        let lost = before.zip(self.seen).and_then(|(before, seen)| {
-            let (time, worked) = (seen.0 - before.0, seen.1.saturating_sub(before.1));
-            let lost = time.saturating_sub(worked);
-            (lost >= LOSS_MIN.max(time / LOSS_SHARE)).then_some(lost)
-        });
-        let worked = of_operation.saturating_sub(lost.unwrap_or_default());
-        self.credit = self.credit.saturating_add(ACCEPTED_LOSS * worked).min(CREDIT_MAX);
-        match lost {
-            Some(lost) => self.lose(lost, crowd),
-            None => self.long = (self.long / 2).max(SKIPPED_MIN),
+    /// time, or since the last one. The thread has not slept since then. `is_last` says that no
+    /// further operation waits. Cost: a system call.
+    pub(crate) fn note_long(&mut self, of_operation: Duration, is_last: bool, crowd: &Crowd) {
+        let is_loss = |(time, lost)| (lost >= LOSS_MIN.max(time / LOSS_SHARE)).then_some(lost);
+        let lost = self.lost().and_then(is_loss);
+        if is_last {
+            let worked = of_operation.saturating_sub(lost.unwrap_or_default());
+            self.credit = self.credit.saturating_add(ACCEPTED_LOSS * worked).min(CREDIT_MAX);
+        }
+        let Some(lost) = lost else {
+            self.next_kib = (self.next_kib / 2).max(KIB_MIN);
+            return;
+        };
+        self.note_loss(lost, crowd);
+        let left = self.credit.checked_sub(lost);
+        self.credit = left.unwrap_or_default();
+        if left.is_none() {
+            raise(&crowd.long_left, self.next_kib);
+            self.next_kib = (2 * self.next_kib).min(KIB_MAX);
         }
     }
 
     /// Notes whether another thread has had the processor during a short operation, which took this
-    /// time.
-    pub(crate) fn note_short(&mut self, bytes: usize, time: Duration, crowd: &Crowd) {
-        self.short_bytes = self.short_bytes.saturating_add(bytes);
-        if time >= LOSS_MIN {
-            self.lose(time, crowd);
+    /// time at most.
+    pub(crate) fn note_short(&mut self, at_most: Duration, crowd: &Crowd) {
+        if at_most >= LOSS_MIN
+            && let Some((_, lost)) = self.lost()
+            && lost >= LOSS_MIN
+        {
+            self.note_loss(lost.min(at_most), crowd);
         }
     }
 
-    fn lose(&mut self, lost: Duration, crowd: &Crowd) {
+    fn note_loss(&mut self, lost: Duration, crowd: &Crowd) {
         self.run_everywhere();
-        let is_repeated = std::mem::take(&mut self.short_bytes) >> 10 < SKIPPED_SHORT as usize;
-        self.short = if is_repeated { (2 * self.short).min(SKIPPED_MAX) } else { SKIPPED_SHORT };
-        leave_to_cpu(&crowd.short, self.short);
-        let left = self.credit.checked_sub(lost);
-        self.credit = left.unwrap_or_default();
-        if left.is_none() {
-            leave_to_cpu(&crowd.long, self.long);
-            self.long = (2 * self.long).min(SKIPPED_MAX);
-        }
+        crowd.leave_short_until(sys::clock() + LOSSES * lost.min(LOSS_MAX));
+    }
+
+    /// The time since this thread was last seen at work, and for how long of it other threads have
+    /// had the processor. Cost: a system call.
+    fn lost(&mut self) -> Option<(Duration, Duration)> {
+        let before = std::mem::replace(&mut self.seen, now());
+        let (before, seen) = before.zip(self.seen)?;
+        let (time, worked) = (seen.0 - before.0, seen.1.saturating_sub(before.1));
+        Some((time, time.saturating_sub(worked)))
     }
 }
 
@@ -282,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn operations_count_by_their_bytes() {
+    fn long_operations_count_by_their_bytes() {
         let skipped = |bytes| {
             let crowd = Crowd::new();
             crowd.note_absence();
             skipped(&crowd, bytes)
         };
-        let sizes = [1, 64 << 10, LONG - 1, LONG, 1 << 20, (10 << 20) + 1, usize::MAX];
-        assert_eq!(sizes.map(skipped), [65_536, 1024, 258, 64, 16, 2, 1]);
+        let sizes = [1, LONG - 1, LONG, 1 << 20, (10 << 20) + 1, usize::MAX];
+        assert_eq!(sizes.map(skipped), [64, 64, 64, 16, 2, 1]);
     }
 
     #[test]
@@ -308,7 +337,7 @@ mod tests {
             assert!(!own.leave(sys::cpu()), "not twice in a moment");
             assert_eq!(sched_getaffinity(None).unwrap(), others);
             std::thread::sleep(2 * LOSS_MIN);
-            own.note_long(Duration::ZERO, &crowd);
+            own.note_long(Duration::ZERO, true, &crowd);
             assert_eq!(sched_getaffinity(None).unwrap(), all);
         });
     }
@@ -330,21 +359,25 @@ mod tests {
         });
     }
 
+    /// As if another thread had run meanwhile.
+    fn lose() {
+        std::thread::sleep(2 * LOSS_MIN);
+    }
+
     #[test]
     fn repeated_loss_lets_the_cpu_do_more() {
         let (crowd, mut own) = (Crowd::new(), Whereabouts::new());
         let mut skips = || {
-            // As if another thread had run meanwhile.
-            std::thread::sleep(2 * LOSS_MIN);
-            own.note_long(Duration::ZERO, &crowd);
+            lose();
+            own.note_long(Duration::ZERO, true, &crowd);
             skipped(&crowd, 1 << 20)
         };
         assert_eq!([skips(), skips(), skips()], [64, 128, 256]);
         (0..20).for_each(|_| _ = skips());
-        assert_eq!(skips(), SKIPPED_MAX as usize >> 10);
+        assert_eq!(skips(), KIB_MAX as usize >> 10);
         // A test machine is busy, but not each time.
         let unharmed = (0..1000).find(|_| {
-            own.note_long(Duration::ZERO, &crowd);
+            own.note_long(Duration::ZERO, true, &crowd);
             skipped(&crowd, 1 << 20) == 0
         });
         assert!(unharmed.is_some(), "no loss, and yet the CPU should do more");
@@ -353,42 +386,47 @@ mod tests {
     #[test]
     fn loss_below_the_credit_leaves_long_operations_to_the_helper_thread() {
         let (crowd, mut own) = (Crowd::new(), Whereabouts::new());
-        own.credit = 5 * LOSS_MIN;
-        own.lose(3 * LOSS_MIN, &crowd);
-        let of = |bytes| skipped(&crowd, bytes);
-        assert_eq!([of(1 << 20), of(64 << 10)], [0, 32_768]);
-        own.lose(3 * LOSS_MIN, &crowd);
-        assert_eq!((of(1 << 20), own.credit), (64, Duration::ZERO));
+        own.credit = Duration::MAX / 2;
+        lose();
+        own.note_long(Duration::ZERO, false, &crowd);
+        assert_eq!(skipped(&crowd, 1 << 20), 0);
+        own.credit = LOSS_MIN;
+        lose();
+        own.note_long(Duration::ZERO, false, &crowd);
+        assert_eq!((skipped(&crowd, 1 << 20), own.credit), (64, Duration::ZERO));
     }
 
     #[test]
-    fn work_for_long_operations_is_credited_up_to_a_limit() {
+    fn work_that_delays_no_operation_is_credited_up_to_a_limit() {
         let (crowd, mut own) = (Crowd::new(), Whereabouts::new());
         // On a busy machine, this thread loses its processor.
-        let is_credited = (0..1000).any(|_| {
-            own.credit = Duration::ZERO;
-            own.note_long(LOSS_MIN, &crowd);
-            own.credit == ACCEPTED_LOSS * LOSS_MIN
-        });
-        assert!(is_credited);
-        own.note_long(Duration::MAX / 4, &crowd);
+        let mut credit = |is_last| {
+            (0..1000).any(|_| {
+                own.credit = Duration::ZERO;
+                own.note_long(LOSS_MIN, is_last, &crowd);
+                own.credit == ACCEPTED_LOSS * LOSS_MIN
+            })
+        };
+        assert!(credit(true) && !credit(false));
+        own.note_long(Duration::MAX / 4, true, &crowd);
         assert!(own.credit <= CREDIT_MAX);
     }
 
     #[test]
-    fn short_operations_are_left_to_the_cpu_after_their_loss() {
+    fn short_operations_are_left_to_the_cpu_for_a_while_after_a_loss() {
         let (crowd, mut own) = (Crowd::new(), Whereabouts::new());
-        let mut skips = |bytes, time| {
-            own.note_short(bytes, time, &crowd);
-            skipped(&crowd, 64 << 10)
-        };
-        assert_eq!(skips(64 << 10, LOSS_MIN / 2), 0);
-        assert_eq!(skips(64 << 10, LOSS_MIN), 32_768);
-        assert_eq!(skips(64 << 10, LOSS_MIN), 2 * 32_768);
-        assert_eq!(skips(64 << 10, LOSS_MIN), 4 * 32_768);
-        // After many operations without one, a loss is no repetition.
-        assert_eq!(skips(2 << 30, LOSS_MIN), 32_768);
-        (0..20).for_each(|_| _ = skips(1, LOSS_MIN));
-        assert_eq!(skips(1, LOSS_MIN), 1 << 20);
+        lose();
+        // A short time is no reason to ask for the loss.
+        own.note_short(LOSS_MIN / 2, &crowd);
+        assert_eq!(skipped(&crowd, 64 << 10), 0);
+        let begun = Instant::now();
+        own.note_short(2 * LOSS_MIN, &crowd);
+        assert!(skipped(&crowd, 64 << 10) > 0);
+        assert!(begun.elapsed() >= 2 * LOSSES * LOSS_MIN);
+        assert_eq!(skipped(&crowd, LONG), 0, "long operations have lost nothing");
+        // As if the whole machine had stopped.
+        own.note_loss(Duration::MAX, &crowd);
+        let limit = (sys::clock() + LOSSES * LOSS_MAX).as_micros() as u64;
+        assert!(crowd.short_until.load(Relaxed) <= limit);
     }
 }

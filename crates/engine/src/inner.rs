@@ -16,6 +16,7 @@ use crate::outcome::{Failed, Outcome, Refusal, Trouble, Value};
 use crate::series::Series;
 use crate::settings::Settings;
 use crate::slots::{DONE, Index, Slots};
+use crate::sync::Alone;
 use crate::watcher::{Watched, Watcher};
 
 /// The parts of a queue. The engine comes before what it uses, as they are dropped in this order.
@@ -30,7 +31,7 @@ pub(crate) struct Inner {
     /// without bytes.
     pub(crate) engine_min: usize,
     /// The operations that the CPU did because the engine was not ready.
-    pub(crate) series: Series,
+    pub(crate) series: Alone<Series>,
     /// The number of the process in which the engine can be used.
     pub(crate) usable_in: AtomicU64,
     /// Buffers whose handle was dropped while their operation was pending.
@@ -135,7 +136,7 @@ impl Inner {
         if !has || overlaps || length > self.facts.length_max {
             return None;
         }
-        if self.is_left_to_cpu(engine, length) || !self.is_usable(engine, here) {
+        if !self.is_usable(engine, here) || self.is_left_to_cpu(engine, length) {
             return None;
         }
         let index = self.slots.take().or_else(|| {
@@ -157,9 +158,10 @@ impl Inner {
             return true;
         }
         if length >= wake_min || engine.is_ready() {
+            self.series.0.note_use();
             return false;
         }
-        if self.series.reaches(length, wake_min) {
+        if self.series.0.reaches(length, wake_min) {
             // This operation would be over before the engine is awake.
             engine.rouse();
         }

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use haul_peer::fork::Here;
 
@@ -15,6 +16,7 @@ use crate::outcome::{Error, Trouble};
 use crate::series::Series;
 use crate::settings::Settings;
 use crate::slots::{SLOTS_MAX, Slots};
+use crate::sync::Alone;
 use crate::watcher::Watcher;
 use crate::worker::{Worker, WorkerSettings};
 
@@ -51,7 +53,7 @@ impl Queue {
             patience: None,
         };
         let settings = Settings { entries: 1, cpu_below: usize::MAX, ..Settings::default() };
-        Self::of(Slots::new(1), None, facts, settings)
+        Self::of(Slots::new(1), None, facts, settings, Duration::ZERO)
     }
 
     /// The engine `worker`: a helper thread does each operation.
@@ -69,7 +71,9 @@ impl Queue {
     /// # Errors
     /// [`Error::System`] if the thread cannot be started or placed; [`Error::Setting`].
     pub fn worker_with(settings: Settings, worker: WorkerSettings) -> Result<Self, Error> {
-        Self::open(settings, |slots| Ok(Box::new(Worker::new(slots, worker)?)))
+        let make =
+            |slots| -> Result<Box<dyn Engine>, Error> { Ok(Box::new(Worker::new(slots, worker)?)) };
+        Self::open_awake(settings, worker.polls_for, make)
     }
 
     /// The engine `auto`: the CPU does short operations, and a helper thread the others. A process
@@ -152,6 +156,15 @@ impl Queue {
         settings: Settings,
         make: impl FnOnce(Arc<Slots>) -> Result<Box<dyn Engine>, Error>,
     ) -> Result<Self, Error> {
+        Self::open_awake(settings, WorkerSettings::default().polls_for, make)
+    }
+
+    /// Like [`open`](Self::open), for an engine that stays ready for this time after an operation.
+    fn open_awake(
+        settings: Settings,
+        stays_ready: Duration,
+        make: impl FnOnce(Arc<Slots>) -> Result<Box<dyn Engine>, Error>,
+    ) -> Result<Self, Error> {
         if !(1..=SLOTS_MAX).contains(&settings.entries) {
             let (name, value) = ("entries", settings.entries);
             return Err(Error::Setting { name, value, limits: "from 1 to 65536" });
@@ -159,7 +172,7 @@ impl Queue {
         let slots = Slots::new(settings.entries);
         let engine = make(Arc::clone(&slots))?;
         let facts = engine.facts().clone();
-        Ok(Self::of(slots, Some(engine), facts, settings))
+        Ok(Self::of(slots, Some(engine), facts, settings, stays_ready))
     }
 
     fn of(
@@ -167,11 +180,12 @@ impl Queue {
         engine: Option<Box<dyn Engine>>,
         facts: Facts,
         settings: Settings,
+        stays_ready: Duration,
     ) -> Self {
         let usable_in = AtomicU64::new(Here::now().number());
         let (watcher, orphans) = (Watcher::default(), Mutex::new(Vec::new()));
         let engine_min = if engine.is_some() { settings.cpu_below.max(1) } else { usize::MAX };
-        let series = Series::new(WorkerSettings::default().polls_for);
+        let series = Alone(Series::new(stays_ready));
         let inner = Inner {
             watcher,
             engine,

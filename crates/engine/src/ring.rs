@@ -82,6 +82,12 @@ impl Ring {
         place.count.store(number.wrapping_add(1), Release);
     }
 
+    /// Whether there is a next operation. Only the thread that takes them calls this.
+    pub(crate) fn has_next(&self) -> bool {
+        let next = self.head.0.load(Relaxed).wrapping_add(1);
+        self.place(next.wrapping_sub(1)).count.load(Relaxed) == next
+    }
+
     /// Takes the next operation; `None` if there is none yet. Only one thread calls this.
     pub(crate) fn take(&self) -> Option<Entry> {
         let next = self.head.0.load(Relaxed).wrapping_add(1);
@@ -157,10 +163,12 @@ mod tests {
         let ring = Ring::new(3);
         let take = || ring.take().map(|entry| (entry.index, entry.request));
         for lap in 0..100 {
+            assert!(!ring.has_next());
             let (first, second) = (entry(lap), entry(lap + 1));
             ring.put(first);
             ring.put(second);
             for put in [first, second] {
+                assert!(ring.has_next());
                 assert_eq!(take(), Some((put.index, put.request)));
             }
             assert_eq!(take(), None);

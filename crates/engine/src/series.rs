@@ -1,46 +1,88 @@
 //! Operations that follow each other so soon that a helper thread would not sleep between them.
 
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::time::Duration;
 
-/// The operations that the CPU has done since the helper thread fell asleep, as long as the thread
-/// would have been awake for each of them. It is woken when their bytes reach a limit: so its sleep
-/// costs a program with many short operations little, and one with few is not charged for wakes.
+use crate::sys;
+
+/// The largest factor of the limit, as a power of two.
+const UNUSED_MAX: u32 = 6;
+
+/// The time without a wake after which the factor is 1 again. A stated default: the seven
+/// wakes without an operation that it then takes to reach the largest factor, some 8 us each, take
+/// 1% of it.
+const FORGOTTEN_AFTER: Duration = Duration::from_millis(10);
+
+/// Operations that the CPU does because the helper thread sleeps, as long as the thread would have
+/// been awake for each of them. It is woken when their bytes reach a limit: so its sleep costs a
+/// program with many short operations little. The limit doubles with each wake after which the
+/// thread slept again without an operation, for a while, so that a program whose operations come in
+/// bursts pays for few wakes.
 ///
 /// Two threads that note operations at the same time may lose one of them.
 #[derive(Debug)]
 pub(crate) struct Series {
+    /// How long the thread is awake after an operation.
     gap: Duration,
     bytes: AtomicU64,
-    /// When the series ends, in nanoseconds since the first operation of the process.
+    /// When the series ends, in nanoseconds of [`sys::clock`].
     until: AtomicU64,
+    /// Whether the engine has got an operation since the last wake.
+    is_used: AtomicBool,
+    /// The limit's factor, as a power of two.
+    unused: AtomicU32,
+    /// When the thread was woken last, in nanoseconds of [`sys::clock`].
+    woken_at: AtomicU64,
 }
 
 impl Series {
-    /// A series ends when no operation follows the end of the last one for `gap`.
+    /// A series ends when no operation follows the end of the last one for `gap`. Without a gap,
+    /// none reaches a limit.
     pub(crate) fn new(gap: Duration) -> Self {
-        Self { gap, bytes: AtomicU64::new(0), until: AtomicU64::new(0) }
+        Self {
+            gap,
+            bytes: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            is_used: AtomicBool::new(true),
+            unused: AtomicU32::new(0),
+            woken_at: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes that the engine gets an operation.
+    #[inline]
+    pub(crate) fn note_use(&self) {
+        if !self.is_used.load(Relaxed) {
+            self.is_used.store(true, Relaxed);
+        }
     }
 
     /// Notes an operation of this many bytes that begins now. Returns true if the series has
-    /// reached `limit` bytes with it, and begins a new one. Cost: reads the clock.
+    /// reached its limit with it, at least `limit` bytes, and begins a new one: the caller wakes
+    /// the thread. Cost: reads the clock.
     pub(crate) fn reaches(&self, bytes: usize, limit: usize) -> bool {
-        static START: OnceLock<Instant> = OnceLock::new();
-        self.reaches_at(START.get_or_init(Instant::now).elapsed(), bytes, limit)
+        !self.gap.is_zero() && self.reaches_at(sys::clock(), bytes, limit)
     }
 
     fn reaches_at(&self, now: Duration, bytes: usize, limit: usize) -> bool {
-        let bytes = bytes as u64;
-        let now = now.as_nanos() as u64;
+        let forgotten_after = FORGOTTEN_AFTER.as_nanos() as u64;
+        let (now, bytes) = (now.as_nanos() as u64, bytes as u64);
         let before = if now <= self.until.load(Relaxed) { self.bytes.load(Relaxed) } else { 0 };
         let sum = before.saturating_add(bytes);
-        let has_reached = sum >= limit as u64;
+        let is_fresh = now.saturating_sub(self.woken_at.load(Relaxed)) < forgotten_after;
+        let unused = if is_fresh { self.unused.load(Relaxed) } else { 0 };
+        let has_reached = sum >= (limit as u64).saturating_mul(1 << unused);
         // A stated default: the CPU does 8 bytes in a nanosecond.
         let until = now.saturating_add(self.gap.as_nanos() as u64).saturating_add(bytes / 8);
         self.until.store(until, Relaxed);
         self.bytes.store(if has_reached { 0 } else { sum }, Relaxed);
+        if has_reached {
+            let was_used = self.is_used.swap(false, Relaxed);
+            let unused = if was_used { unused.saturating_sub(1) } else { unused + 1 };
+            self.unused.store(unused.min(UNUSED_MAX), Relaxed);
+            self.woken_at.store(now, Relaxed);
+        }
         has_reached
     }
 }
@@ -49,14 +91,18 @@ impl Series {
 mod tests {
     use super::*;
 
+    fn series() -> Series {
+        Series::new(Duration::from_micros(50))
+    }
+
     /// After which of the operations that begin at these times, in microseconds, with these KiB
-    /// each, 1 MiB is reached.
+    /// each, 1 MiB is reached, if each wake is used.
     fn reached(begins: impl IntoIterator<Item = u64>, kib: usize) -> Vec<usize> {
-        let series = Series::new(Duration::from_micros(50));
-        let mut reached = Vec::new();
+        let (series, mut reached) = (series(), Vec::new());
         for (number, begin) in begins.into_iter().enumerate() {
             if series.reaches_at(Duration::from_micros(begin), kib << 10, 1 << 20) {
                 reached.push(number);
+                series.note_use();
             }
         }
         reached
@@ -74,6 +120,27 @@ mod tests {
         assert_eq!(reached((0..100).map(|number| 60 * number), 64), []);
         let bursts = (0..10).flat_map(|burst| (0..15).map(move |number| 1000 * burst + number));
         assert_eq!(reached(bursts, 64), []);
+        assert!(!Series::new(Duration::ZERO).reaches(usize::MAX, 1));
+    }
+
+    #[test]
+    fn unused_wakes_become_rare_until_one_is_used() {
+        let series = series();
+        // Bursts of 2 MiB, after which the woken thread gets no operation.
+        let wakes = |begin: u64| {
+            let time = |number| Duration::from_micros(begin + number);
+            (0..32).filter(|number| series.reaches_at(time(*number), 64 << 10, 1 << 20)).count()
+        };
+        // 1 MiB, then 1, then 2; 4 do not come together.
+        assert_eq!([0, 200, 400, 600].map(wakes), [2, 1, 0, 0]);
+        let forgotten = 1000 + FORGOTTEN_AFTER.as_micros() as u64;
+        assert_eq!([0, 200, 400].map(|begin| wakes(forgotten + begin)), [1, 1, 0]);
+        let time = Duration::from_micros(forgotten + 600);
+        assert!(series.reaches_at(time, 4 << 20, 1 << 20), "the factor is 4");
+        series.note_use();
+        assert!(!series.reaches_at(time, 7 << 20, 1 << 20), "the factor is 8");
+        assert!(series.reaches_at(time, 1 << 20, 1 << 20));
+        assert!(series.reaches_at(time, 4 << 20, 1 << 20), "the wake was used");
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use haul_engine::{Copy, Engine, Error, Facts, Index, Queue, Refusal, Settings, Slots, WAKE_MIN};
+use haul_engine::{
+    Copy, Engine, Error, Facts, Index, Queue, Refusal, Settings, Slots, WAKE_MIN, WorkerSettings,
+};
 
 use crate::support::{Fault, polled};
 
@@ -85,4 +87,31 @@ fn copies_with_pauses_do_not_wake_the_engine() {
         std::thread::sleep(Duration::from_millis(2));
     }
     assert_eq!((asked.wakes.load(Relaxed), asked.starts.load(Relaxed)), (0, 0));
+}
+
+/// The helper thread itself, which polls for longer than the copies of a series are apart.
+#[test]
+fn sleeping_helper_thread_gets_later_copies_of_a_series() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        eprintln!("SKIPPED: a helper thread on two processors: only one CPU: give it two");
+        return;
+    }
+    let polls_for = Duration::from_millis(20);
+    let worker = WorkerSettings { polls_for, ..WorkerSettings::default() };
+    let settings = Settings { wake_min: WAKE_MIN, crowded_min: 0, ..Settings::default() };
+    let queue = Queue::worker_with(settings, worker).unwrap();
+    let is_beside = || {
+        let copy = queue.submit(Copy::new(vec![0; 64 << 10], vec![7; 64 << 10]));
+        let is_beside = !copy.is_done();
+        assert_eq!(copy.wait().0.target[0], 7);
+        is_beside
+    };
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while is_beside() {
+        assert!(Instant::now() < deadline, "the thread never sleeps");
+        std::thread::sleep(10 * polls_for);
+    }
+    while !is_beside() {
+        assert!(Instant::now() < deadline, "no series of copies has woken the thread");
+    }
 }

@@ -3,7 +3,7 @@
 //! ```toml
 //! [engine.worker]            # the helper thread of the engine auto
 //! break_even = "256 KiB"     # bytes, or "never": while it has a processor of its own
-//! break_even_busy = "never"  # bytes, or "never": while other threads keep the processors busy
+//! break_even_busy = "never"  # bytes, or "never": for a while after other threads have taken it
 //! ```
 //!
 //! A size that is absent keeps its default. A wrong size can only make a copy slower.

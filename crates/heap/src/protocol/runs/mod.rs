@@ -205,13 +205,12 @@ impl<'a> Runs<'a> {
 
     /// Whether the slice before a run is recorded as free, so that the run may begin there.
     fn is_middle(&self, found: usize, wanted: &Wanted) -> bool {
-        let Some(before) = found.checked_sub(1) else { return false };
-        let (page, slice) = (before / self.page_slices, before % self.page_slices);
+        if wanted.align != 1 || found <= wanted.from {
+            return false;
+        }
+        let (page, slice) = ((found - 1) / self.page_slices, (found - 1) % self.page_slices);
         // If the words are corrupt, the run may be outside the node.
-        let is_middle = wanted.align == 1
-            && found > wanted.from
-            && page < self.pages.len()
-            && self.has_noted(page, 1 << slice);
+        let is_middle = page < self.pages.len() && self.has_noted(page, 1 << slice);
         if is_middle {
             self.raise_groups(page);
         }
