@@ -100,9 +100,12 @@ pub unsafe trait Engine: Send + Sync + fmt::Debug {
         true
     }
 
-    /// Makes [`is_ready`](Self::is_ready) true soon, because operations are expected. Does not
-    /// wait.
-    fn rouse(&self) {}
+    /// Makes [`is_ready`](Self::is_ready) true soon, because operations are expected. Returns
+    /// whether this call wakes the engine: it slept, and no other call was about to wake it. Does
+    /// not wait.
+    fn rouse(&self) -> bool {
+        false
+    }
 
     /// Whether the engine lately lost its processor, so that the CPU should do some operations
     /// before it is tried again. Each call counts as one of them, with this many bytes.

@@ -9,7 +9,7 @@
 //! Another thread may take the helper thread's processor for some milliseconds, perhaps in the
 //! middle of a piece that the caller waits for. After such a loss, the helper thread may run
 //! everywhere until it is woken again, and that queue lets the CPU do
-//! - short operations for a while: all of them together gain less than a loss takes;
+//! - short operations for twenty times the loss;
 //! - long ones only if the thread has lost more than twice the time that it has worked for them.
 
 use std::time::{Duration, Instant};
@@ -40,6 +40,9 @@ const KIB_MAX: u32 = 64 << 20;
 const LOSSES: u32 = 20;
 /// The loss from which on more changes nothing: perhaps the whole machine has stopped.
 const LOSS_MAX: Duration = Duration::from_millis(50);
+/// For how long the processor time at the end of a short operation is recent enough to show a loss:
+/// small ones add up.
+const SEEN_FOR: Duration = Duration::from_millis(10);
 /// How many short operations the CPU does between two readings of the clock.
 const UNREAD: u32 = 16;
 
@@ -90,13 +93,15 @@ impl Crowd {
         self.woken_from.store(sys::cpu(), Relaxed);
     }
 
-    /// The helper thread came to no piece of an operation.
-    pub(crate) fn note_absence(&self) {
-        raise(&self.long_left, ABSENT_KIB);
-        raise(&self.short_left, ABSENT_OPERATIONS);
+    /// The helper thread came to no piece of an operation of this many bytes.
+    pub(crate) fn note_absence(&self, bytes: usize) {
+        match bytes >= LONG {
+            true => raise(&self.long_left, ABSENT_KIB),
+            false => raise(&self.short_left, ABSENT_OPERATIONS),
+        }
     }
 
-    /// The helper thread may not leave its caller's processor.
+    /// The helper thread may not leave its caller's processor, or not again so soon.
     fn note_shared(&self) {
         raise(&self.long_left, KIB_MIN);
         raise(&self.short_left, ABSENT_OPERATIONS);
@@ -104,7 +109,7 @@ impl Crowd {
 
     /// Lets the CPU do short operations until that time.
     fn leave_short_until(&self, time: Duration) {
-        self.short_until.store(time.as_micros() as u64, Relaxed);
+        self.short_until.fetch_max(time.as_micros() as u64 + 1, Relaxed);
         raise(&self.short_left, UNREAD);
     }
 
@@ -192,7 +197,8 @@ impl Whereabouts {
             && let Some(allowed) = self.allowed()
         {
             let _ = sched_setaffinity(None, &allowed);
-            self.avoided = None;
+            // A move costs little beside the loss that this follows.
+            (self.avoided, self.moved) = (None, None);
         }
     }
 
@@ -220,12 +226,15 @@ impl Whereabouts {
     }
 
     /// Notes whether another thread has had the processor during a short operation, which took this
-    /// time at most.
-    pub(crate) fn note_short(&mut self, at_most: Duration, crowd: &Crowd) {
-        if at_most >= LOSS_MIN
-            && let Some((_, lost)) = self.lost()
-            && lost >= LOSS_MIN
-        {
+    /// time at most, and ended at `end`. Cost: a system call now and then.
+    pub(crate) fn note_short(&mut self, at_most: Duration, end: Instant, crowd: &Crowd) {
+        let is_seen = self.seen.is_some_and(|(seen, _)| end - seen < SEEN_FOR);
+        let is_suspect = at_most >= LOSS_MIN;
+        if is_seen && !is_suspect {
+            return;
+        }
+        let lost = self.lost().map_or(Duration::ZERO, |(_, lost)| lost);
+        if is_suspect && lost >= LOSS_MIN {
             self.note_loss(lost.min(at_most), crowd);
         }
     }
@@ -314,7 +323,9 @@ mod tests {
     fn long_operations_count_by_their_bytes() {
         let skipped = |bytes| {
             let crowd = Crowd::new();
-            crowd.note_absence();
+            crowd.note_absence(bytes);
+            let other = if bytes < LONG { LONG } else { 1 };
+            assert!(!crowd.skips_one(other), "the other kind was not absent");
             skipped(&crowd, bytes)
         };
         let sizes = [1, LONG - 1, LONG, 1 << 20, (10 << 20) + 1, usize::MAX];
@@ -417,16 +428,19 @@ mod tests {
         let (crowd, mut own) = (Crowd::new(), Whereabouts::new());
         lose();
         // A short time is no reason to ask for the loss.
-        own.note_short(LOSS_MIN / 2, &crowd);
+        own.note_short(LOSS_MIN / 2, Instant::now(), &crowd);
         assert_eq!(skipped(&crowd, 64 << 10), 0);
+        // The processor time at the start of the loss is needed, also if this thread was slow.
+        own.seen = now();
+        lose();
         let begun = Instant::now();
-        own.note_short(2 * LOSS_MIN, &crowd);
+        own.note_short(2 * LOSS_MIN, Instant::now(), &crowd);
         assert!(skipped(&crowd, 64 << 10) > 0);
         assert!(begun.elapsed() >= 2 * LOSSES * LOSS_MIN);
         assert_eq!(skipped(&crowd, LONG), 0, "long operations have lost nothing");
         // As if the whole machine had stopped.
         own.note_loss(Duration::MAX, &crowd);
-        let limit = (sys::clock() + LOSSES * LOSS_MAX).as_micros() as u64;
+        let limit = (sys::clock() + LOSSES * LOSS_MAX).as_micros() as u64 + 1;
         assert!(crowd.short_until.load(Relaxed) <= limit);
     }
 }

@@ -157,13 +157,16 @@ impl Inner {
         if length < crowded_min && engine.skips_one(length) {
             return true;
         }
-        if length >= wake_min || engine.is_ready() {
+        if engine.is_ready() {
             self.series.0.note_use();
             return false;
         }
-        if self.series.0.reaches(length, wake_min) {
-            // This operation would be over before the engine is awake.
-            engine.rouse();
+        if length >= wake_min {
+            return false;
+        }
+        // This operation would be over before the engine is awake.
+        if self.series.0.reaches(length, wake_min) && engine.rouse() {
+            self.series.0.note_wake();
         }
         true
     }

@@ -9,9 +9,9 @@ use crate::sys;
 /// The largest factor of the limit, as a power of two.
 const UNUSED_MAX: u32 = 6;
 
-/// The time without a wake after which the factor is 1 again. A stated default: the seven
-/// wakes without an operation that it then takes to reach the largest factor, some 8 us each, take
-/// 1% of it.
+/// The time without a wake after which the factor is 1 again. A stated default: the six wakes
+/// without an operation that it then takes to reach the largest factor, some 14 us each, take 1% of
+/// it.
 const FORGOTTEN_AFTER: Duration = Duration::from_millis(10);
 
 /// Operations that the CPU does because the helper thread sleeps, as long as the thread would have
@@ -60,30 +60,41 @@ impl Series {
 
     /// Notes an operation of this many bytes that begins now. Returns true if the series has
     /// reached its limit with it, at least `limit` bytes, and begins a new one: the caller wakes
-    /// the thread. Cost: reads the clock.
+    /// the thread, and [notes](Self::note_wake) that. Cost: reads the clock.
     pub(crate) fn reaches(&self, bytes: usize, limit: usize) -> bool {
         !self.gap.is_zero() && self.reaches_at(sys::clock(), bytes, limit)
     }
 
     fn reaches_at(&self, now: Duration, bytes: usize, limit: usize) -> bool {
-        let forgotten_after = FORGOTTEN_AFTER.as_nanos() as u64;
         let (now, bytes) = (now.as_nanos() as u64, bytes as u64);
         let before = if now <= self.until.load(Relaxed) { self.bytes.load(Relaxed) } else { 0 };
         let sum = before.saturating_add(bytes);
-        let is_fresh = now.saturating_sub(self.woken_at.load(Relaxed)) < forgotten_after;
-        let unused = if is_fresh { self.unused.load(Relaxed) } else { 0 };
-        let has_reached = sum >= (limit as u64).saturating_mul(1 << unused);
+        let has_reached = sum >= (limit as u64).saturating_mul(1 << self.unused_at(now));
         // A stated default: the CPU does 8 bytes in a nanosecond.
         let until = now.saturating_add(self.gap.as_nanos() as u64).saturating_add(bytes / 8);
         self.until.store(until, Relaxed);
         self.bytes.store(if has_reached { 0 } else { sum }, Relaxed);
-        if has_reached {
-            let was_used = self.is_used.swap(false, Relaxed);
-            let unused = if was_used { unused.saturating_sub(1) } else { unused + 1 };
-            self.unused.store(unused.min(UNUSED_MAX), Relaxed);
-            self.woken_at.store(now, Relaxed);
-        }
         has_reached
+    }
+
+    /// Notes that the thread was woken. Cost: reads the clock.
+    pub(crate) fn note_wake(&self) {
+        self.note_wake_at(sys::clock());
+    }
+
+    fn note_wake_at(&self, now: Duration) {
+        let now = now.as_nanos() as u64;
+        let unused = self.unused_at(now);
+        let was_used = self.is_used.swap(false, Relaxed);
+        let unused = if was_used { unused.saturating_sub(1) } else { unused + 1 };
+        self.unused.store(unused.min(UNUSED_MAX), Relaxed);
+        self.woken_at.store(now, Relaxed);
+    }
+
+    /// The limit's factor at a time, as a power of two.
+    fn unused_at(&self, now: u64) -> u32 {
+        let since = now.saturating_sub(self.woken_at.load(Relaxed));
+        if since < FORGOTTEN_AFTER.as_nanos() as u64 { self.unused.load(Relaxed) } else { 0 }
     }
 }
 
@@ -102,6 +113,7 @@ mod tests {
         for (number, begin) in begins.into_iter().enumerate() {
             if series.reaches_at(Duration::from_micros(begin), kib << 10, 1 << 20) {
                 reached.push(number);
+                series.note_wake_at(Duration::from_micros(begin));
                 series.note_use();
             }
         }
@@ -126,21 +138,26 @@ mod tests {
     #[test]
     fn unused_wakes_become_rare_until_one_is_used() {
         let series = series();
-        // Bursts of 2 MiB, after which the woken thread gets no operation.
-        let wakes = |begin: u64| {
-            let time = |number| Duration::from_micros(begin + number);
-            (0..32).filter(|number| series.reaches_at(time(*number), 64 << 10, 1 << 20)).count()
+        let is_woken = |micros, bytes| {
+            let time = Duration::from_micros(micros);
+            let has_reached = series.reaches_at(time, bytes, 1 << 20);
+            if has_reached {
+                series.note_wake_at(time);
+            }
+            has_reached
         };
+        // Bursts of 2 MiB, after which the woken thread gets no operation.
+        let wakes = |begin| (begin..begin + 32).filter(|at| is_woken(*at, 64 << 10)).count();
         // 1 MiB, then 1, then 2; 4 do not come together.
         assert_eq!([0, 200, 400, 600].map(wakes), [2, 1, 0, 0]);
         let forgotten = 1000 + FORGOTTEN_AFTER.as_micros() as u64;
         assert_eq!([0, 200, 400].map(|begin| wakes(forgotten + begin)), [1, 1, 0]);
-        let time = Duration::from_micros(forgotten + 600);
-        assert!(series.reaches_at(time, 4 << 20, 1 << 20), "the factor is 4");
+        let later = forgotten + 600;
+        assert!(is_woken(later, 4 << 20), "the factor is 4");
         series.note_use();
-        assert!(!series.reaches_at(time, 7 << 20, 1 << 20), "the factor is 8");
-        assert!(series.reaches_at(time, 1 << 20, 1 << 20));
-        assert!(series.reaches_at(time, 4 << 20, 1 << 20), "the wake was used");
+        assert!(!is_woken(later, 7 << 20), "the factor is 8");
+        assert!(is_woken(later, 1 << 20));
+        assert!(is_woken(later, 4 << 20), "the wake was used");
     }
 
     #[test]

@@ -187,9 +187,9 @@ unsafe impl Engine for Worker {
         self.shared.asleep.load(Relaxed) == AWAKE
     }
 
-    fn rouse(&self) {
+    fn rouse(&self) -> bool {
         // If the kernel refuses, the thread sleeps on, and the CPU does the next operations too.
-        self.shared.wake();
+        self.shared.begin_wake() && sys::wake_all(&self.shared.asleep)
     }
 
     fn skips_one(&self, bytes: usize) -> bool {
@@ -213,11 +213,18 @@ impl Shared {
         if self.asleep.load(Relaxed) == AWAKE {
             return true;
         }
-        if self.asleep.compare_exchange(ASLEEP, WAKING, SeqCst, SeqCst).is_ok() {
-            self.crowd.note_waker();
-        }
+        self.begin_wake();
         // Also if another thread is about to wake it: the kernel may refuse that thread.
         sys::wake_all(&self.asleep)
+    }
+
+    /// Whether the thread sleeps and no other thread is about to wake it. If so, this thread is.
+    fn begin_wake(&self) -> bool {
+        let is_asleep = self.asleep.compare_exchange(ASLEEP, WAKING, SeqCst, SeqCst).is_ok();
+        if is_asleep {
+            self.crowd.note_waker();
+        }
+        is_asleep
     }
 
     /// Ends every operation that the helper thread has not ended, without it.
@@ -251,7 +258,7 @@ impl Shared {
             let at_most = read_at - before;
             match bytes >= LONG {
                 true => own.note_long(at_most, !self.ring.has_next(), &self.crowd),
-                false => own.note_short(at_most, &self.crowd),
+                false => own.note_short(at_most, read_at, &self.crowd),
             }
         }
     }
@@ -280,6 +287,7 @@ impl Shared {
             self.asleep.store(AWAKE, Relaxed);
             // Polls would take the processor from the caller, which waits for it.
             let is_apart = own.keep_off_waker(&self.crowd);
+            *read_at = Instant::now();
             *polls_for = if is_apart { self.polls_for } else { Duration::ZERO };
         }
     }
@@ -378,7 +386,7 @@ impl Shared {
         if ring::complete(word, count) {
             if piece == 0 && !self.works.0.load(Relaxed) {
                 // The helper thread did not come to any piece, and not for another operation.
-                self.crowd.note_absence();
+                self.crowd.note_absence(pieces.bytes(count));
             }
             // SAFETY: all pieces are done, and only one thread completes the last one.
             unsafe { slots.end_held(index, outcome) };

@@ -42,9 +42,9 @@ unsafe impl Engine for Sleeper {
         self.asked.is_awake.load(Relaxed)
     }
 
-    fn rouse(&self) {
+    fn rouse(&self) -> bool {
         self.asked.wakes.fetch_add(1, Relaxed);
-        self.asked.is_awake.store(true, Relaxed);
+        !self.asked.is_awake.swap(true, Relaxed)
     }
 }
 
